@@ -269,7 +269,7 @@ impl<'a> Till<'_, 'a> {
     /// How long a request of a class waits for the hooks that it meets; `None` if not at all, or if canaries show that it is in
     /// time. `shields`: with the shields that are in place, else as if there were none.
     fn bill_of(&self, class: &Class<'a>, request: &RequestShape<'a>, shields: bool) -> Option<Bill<'a>> {
-        // A second mutating hook may change the object, and the API server then calls the first one again.
+        // A second mutating hook may change the object; the API server then calls those with `IfNeeded` again.
         let mut mutate = self.mutating.iter().filter(|hook| hook.could_match(request));
         let asked_again = self.reinvoked && mutate.nth(1).is_some();
         let met = self.waited.iter().filter(|one| {

@@ -72,11 +72,11 @@ pub struct Evidence<'a> {
     pub accusations: Vec<Accusation<'a>>,
     /// The canaries that its rules and selectors match.
     pub covered_by: &'a [CanaryTarget],
-    /// A canary that meets this hook has been late for this long.
+    /// How long a late canary that meets this hook has been waiting; the longest of several.
     pub canary_late: Option<Duration>,
-    /// A canary that meets this hook was written, but slowly: how long it took.
+    /// How long a canary took that meets this hook and was written, but slowly; the longest of several.
     pub canary_slow: Option<Duration>,
-    /// A canary has been late for this long, which is longer than all other slow hooks that it meets take.
+    /// How long a late canary has been waiting, if that is longer than all other slow hooks that it meets take together.
     pub canary_waits: Option<Duration>,
     /// When the newest canary was sent that meets this hook and was written at once, since the hook was last changed.
     pub canary_passed: Option<Time>,

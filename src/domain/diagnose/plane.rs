@@ -88,8 +88,9 @@ impl<'a> PlaneEvidence<'a> {
             && window.write_rate < t::standstill() * usual
     }
 
-    /// Whether the control plane takes writes, given causes `elsewhere` and what was `witnessed` before. That they flow
-    /// needs a witness: a canary that got through, or writes counted since anything was out of reach.
+    /// Whether the control plane takes writes, given another cause than a hook (`elsewhere`) and what was `witnessed` before.
+    /// `Flowing` needs evidence: a canary that got through, or writes that were counted after the last time that a scrape or a
+    /// canary got no answer.
     fn writes(&self, elsewhere: Option<&NonHookCause>, witnessed: &LastWitnessed) -> Writes {
         let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
         if down && self.cut_off {
@@ -291,7 +292,7 @@ impl<'a> PlaneEvidence<'a> {
     pub fn own_seconds(&self) -> Option<f64> {
         let window = self.window()?;
         window.own_seconds().or_else(|| {
-            // Only canaries write: dry runs have no sli twin, so the hooks' time is subtracted here.
+            // Only canaries write: dry runs are not in the SLI metric, so the hooks' time is subtracted here.
             let Cumulative { sum, count } = window.gained.dry_runs;
             (count >= 2.0).then(|| ((sum - window.hook_seconds()) / count).max(0.0))
         })

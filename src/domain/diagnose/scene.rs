@@ -50,7 +50,7 @@ pub struct Scene<'a> {
     pub elsewhere: Option<NonHookCause>,
     /// The other causes that are ruled out, as a sentence, and the end of the span for which that is known.
     pub ruled_out: Option<(Time, String)>,
-    /// Every probe of everything fails and nothing shows that this is not our own fault.
+    /// Every probe of every backend fails, and nothing shows that hookwatch's own network works.
     pub self_doubt: bool,
     /// The path to all webhooks was lost at once.
     pub path_lost: bool,
