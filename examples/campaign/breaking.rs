@@ -1,5 +1,5 @@
-//! The breaker at work on the model: what it wants done is done to the model's webhook configurations, so that a
-//! bypassed hook is called no more, and what comes of it is told to it.
+//! Runs the breaker on the model: applies its changes to the model's webhook configurations, so that bypassed webhooks
+//! are no longer called, and reports the outcomes back to it.
 
 mod store;
 
@@ -24,28 +24,28 @@ use crate::random::Random;
 
 use store::{Served, Store};
 
-/// How often each API server is asked what it goes by, while nothing is the matter and while something is.
+/// Interval at which the API servers are asked which configurations they have: in calm times, and during an incident.
 const CALM: At = 10 * SECOND;
 const AT_WORK: At = SECOND / 2;
-/// A hook is looked at for so long after there was a reason to.
+/// A webhook is observed for this long after the last reason to observe it.
 const LINGER: At = 60 * SECOND;
-/// An API server that has not answered for so long is not waited for.
+/// An API server that has not answered for this long counts as gone.
 const ANSWERS: At = 25 * SECOND;
-/// A request that no server accepts is given up after this.
+/// Time after which a request fails when no API server serves.
 const UNACCEPTED: At = SECOND;
 
-/// How far the breaker may go, where its evidence permits.
+/// The highest rung that the breaker may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Farthest {
-    /// Only what keeps the control plane alive is spared
+    /// Shield only: exempt the writes that keep the control plane alive
     Shield,
-    /// Hooks are skipped where a shield does not give the writes back
+    /// Shield, and skip the webhook where a shield does not restore writes
     Skip,
 }
 
 impl Farthest {
-    /// Permits so much, of as many hooks at once as there are: neither budget nor rate is to hide a mistake. Beyond a
-    /// shield, hooks that fail open may be skipped while they are dead as well, of whichever configuration.
+    /// A policy that permits these rungs for every webhook. It has no limits on number and rate, which could hide a mistake
+    /// of the breaker. With `Skip`, dead webhooks that fail open may be skipped as well.
     fn policy(self, cluster: &Cluster) -> Policy {
         let rungs: &[Rung] = match self {
             Self::Shield => &[Rung::Shield],
@@ -71,17 +71,17 @@ impl Farthest {
     }
 }
 
-/// Something that the breaker did to a hook.
+/// A change that the breaker made to a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Act {
     pub at: At,
     pub hook: usize,
     pub to: To,
-    /// What the hook failed from at that time.
+    /// The cause of the webhook's harm to writes at that time, if there was one.
     pub cause: Option<Cause>,
 }
 
-/// Something that it said of a hook.
+/// A notice of the breaker about a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said {
     pub at: At,
@@ -89,26 +89,26 @@ pub struct Said {
     pub news: NoticeKind,
 }
 
-/// What came of it.
+/// What the breaker did in one incident.
 #[derive(Debug, Default)]
 pub struct Broken {
     pub acts: Vec<Act>,
     pub said: Vec<Said>,
-    /// Hooks that were not as their owners have them in the end.
+    /// Webhooks that were still bypassed or on probation in the end.
     pub left: Vec<usize>,
 }
 
-/// What is still to come.
+/// A planned step.
 enum Due {
-    /// The API server takes a request.
+    /// The API server receives a request.
     Serve(Action),
-    /// Its answer is back.
+    /// The breaker receives an answer.
     Answer(Observation),
-    /// The API servers are asked what they go by.
+    /// The API servers are asked which configurations they have.
     Look,
 }
 
-/// See the module's head.
+/// The breaker and its connection to the model.
 pub struct Breaking {
     cluster: Arc<Cluster>,
     breaker: Breaker,
@@ -154,12 +154,12 @@ impl Breaking {
         self.due.insert((at, self.order), due);
     }
 
-    /// When something happens next.
+    /// The instant of the next step; `At::MAX` when there is none.
     pub fn next(&self) -> At {
         self.due.first_key_value().map_or(At::MAX, |((at, _), _)| *at)
     }
 
-    /// Lets it happen; says whether a configuration was changed.
+    /// Executes the next step; returns whether it changed a webhook configuration.
     pub fn step(&mut self, world: &mut World) -> bool {
         let Some(((now, _), due)) = self.due.pop_first() else {
             return false;
@@ -172,11 +172,11 @@ impl Breaking {
         false
     }
 
-    /// Everything was judged anew.
+    /// Hands the breaker a new judgement of every webhook.
     pub fn judged(&mut self, mut judged: Judged, now: At) {
         let knows = |replica: usize| *self.cluster.replicas[replica].release.at(now) == Release::New;
         judged.match_conditions = (0..self.cluster.replicas.len()).all(knows);
-        // What the account may do is proven elsewhere.
+        // The fence is not simulated; tests with a real API server check it.
         judged.fence_holds = true;
         self.causes = judged
             .hooks
@@ -187,12 +187,12 @@ impl Breaking {
         self.take(Observation::Judged(judged), now);
     }
 
-    /// Every hook is as its owner has it.
+    /// Whether no webhook is bypassed or on probation.
     pub fn is_at_rest(&self) -> bool {
         self.store.touched().is_empty()
     }
 
-    /// What came of it all.
+    /// Ends the run and returns what the breaker did.
     pub fn over(self) -> Broken {
         Broken {
             left: self.store.touched(),
@@ -221,7 +221,7 @@ impl Breaking {
         }
     }
 
-    /// A request reaches the store, or nobody.
+    /// Executes a request if an API server serves; otherwise answers that it failed. Returns whether it changed a configuration.
     fn serve(&mut self, action: Action, world: &mut World, now: At) -> bool {
         let served = match self.cluster.up(now).next() {
             Some(_) => self.store.serve(&action, now),
@@ -250,7 +250,8 @@ impl Breaking {
         true
     }
 
-    /// Asks every API server that answers what it goes by, which may be a moment old.
+    /// Reports the ledger's version and the observed webhooks' configurations from every API server that serves. They may be
+    /// up to one second old.
     fn look(&mut self, now: At) {
         let involved = self.breaker.involved();
         let at_work = !self.causes.is_empty() || !involved.is_empty();
@@ -281,7 +282,7 @@ impl Breaking {
         self.servers(now);
     }
 
-    /// Tells which API servers answer, when that is news.
+    /// Tells the breaker which API servers answer, when the set has changed.
     fn servers(&mut self, now: At) {
         self.answered.retain(|_, at| now < *at + ANSWERS);
         let names: BTreeSet<Arc<str>> = self.answered.keys().cloned().collect();
@@ -293,7 +294,7 @@ impl Breaking {
 }
 
 impl Broken {
-    /// What held the breaker back last from bypassing a hook within a span.
+    /// The last reason in a span for which the breaker did not bypass a webhook.
     pub fn held_back(&self, hook: usize, (from, until): (At, At)) -> Option<HeldBack> {
         let mut said = self.said.iter().rev();
         said.find_map(|said| match said.news {

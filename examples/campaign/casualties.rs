@@ -1,9 +1,9 @@
-//! What becomes of the control plane itself meanwhile: leaders that cannot renew their Leases step down, and nodes that
-//! cannot are given up.
+//! The damage to the control plane: leaders that cannot renew their Leases step down, and nodes that cannot renew theirs
+//! become NotReady.
 //!
-//! Reckoned afterwards, from the same cluster and from what the breaker did: two leaders and three kubelets write by
-//! the same rules as everybody, and nobody hears of it. So hookwatch sees nothing of them, and it can be told what
-//! would have been without the breaker.
+//! Computed after the incident, from the same cluster and the breaker's changes: two leaders and three kubelets renew
+//! their Leases through the same webhooks. Their writes are not part of the simulation, so hookwatch does not see them,
+//! and the same incident can be computed with and without the breaker.
 
 mod writes;
 
@@ -16,42 +16,44 @@ use crate::model::{At, SECOND};
 
 use writes::Writes;
 
-/// `client-go/tools/leaderelection` as kube-controller-manager and kube-scheduler use it.
+/// Leaders (kube-controller-manager and kube-scheduler), with the times of `client-go/tools/leaderelection`: `RETRY`
+/// between attempts, `ATTEMPT` seconds for each, `RENEW_DEADLINE` for all of them.
 const LEADERS: usize = 2;
 const RETRY: At = 2 * SECOND;
 const ATTEMPT: u64 = 5;
 const RENEW_DEADLINE: At = 10 * SECOND;
-/// Until a leader that stepped down has been started again.
+/// Time until a leader that stepped down has restarted.
 const RESTART: At = 10 * SECOND;
-/// `component-helpers/apimachinery/lease` as the kubelet uses it.
+/// Kubelets, with the times of `component-helpers/apimachinery/lease`: `HEARTBEAT` between renewals, `PATIENCE` seconds
+/// for an attempt, `TRIES` attempts for a renewal, `LEASE` until the node's Lease expires.
 const NODES: usize = 3;
 const HEARTBEAT: At = 10 * SECOND;
 const PATIENCE: u64 = 10;
 const TRIES: usize = 5;
 const LEASE: At = 40 * SECOND;
-/// `--node-monitor-grace-period`.
+/// kube-controller-manager marks a node NotReady after this long (`--node-monitor-grace-period`).
 const NOT_READY: At = 50 * SECOND;
 
-/// What an incident cost.
+/// The damage of one incident.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Casualties {
-    /// How often a leader lost its Lease and was gone.
+    /// How often a leader lost its Lease and stepped down.
     pub leaders_lost: usize,
-    /// How often a node's Lease ran out.
+    /// How often a node's Lease expired.
     pub leases_expired: usize,
-    /// How often a node was given up.
+    /// How often a node was marked NotReady.
     pub nodes_not_ready: usize,
 }
 
-/// With the breaker and without it.
+/// The damage with and without the breaker.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct Toll {
     pub without_breaker: Casualties,
-    /// Where there was one.
+    /// `None` when the breaker was off.
     pub with_breaker: Option<Casualties>,
 }
 
-/// Reckons up; `acts` are the breaker's, where there was one.
+/// Computes the damage of an incident. `acts` are the breaker's changes; `None` when it was off.
 pub fn toll(incident: &Incident, acts: Option<&[Act]>) -> Toll {
     Toll {
         without_breaker: casualties(incident, &[]),
@@ -60,7 +62,7 @@ pub fn toll(incident: &Incident, acts: Option<&[Act]>) -> Toll {
 }
 
 fn casualties(incident: &Incident, acts: &[Act]) -> Casualties {
-    // A stream of its own, the same one whatever the breaker did.
+    // The same random numbers with and without the breaker.
     let mut random = incident.world.clone().fork();
     let begins: Vec<At> = [(LEADERS, RETRY), (NODES, HEARTBEAT)]
         .into_iter()
@@ -101,7 +103,7 @@ fn reckon(leaders: &[Leader], nodes: &mut [Node], end: At) -> Casualties {
         node.silences.push((node.renewed, end));
         for (from, until) in &node.silences {
             casualties.leases_expired += usize::from(until.saturating_sub(*from) > LEASE);
-            // Who gives nodes up is the first of the leaders, and begins to count when it begins to lead.
+            // The first leader is the one that marks nodes NotReady; its grace period starts when it starts to lead.
             let given_up = |(leads, gone): &(At, At)| (*from).max(*leads) + NOT_READY < *(gone.min(until));
             let given_up = leaders[0].reigns(end).iter().any(given_up);
             casualties.nodes_not_ready += usize::from(given_up);
@@ -110,7 +112,7 @@ fn reckon(leaders: &[Leader], nodes: &mut [Node], end: At) -> Casualties {
     casualties
 }
 
-/// How each hook stands, from when on.
+/// The form of each webhook over time.
 fn forms(incident: &Incident, acts: &[Act]) -> Vec<Timeline<Form>> {
     let mut forms = vec![Timeline::always(Form::Original); incident.cluster.hooks.len()];
     for act in acts {
@@ -119,13 +121,13 @@ fn forms(incident: &Incident, acts: &[Act]) -> Vec<Timeline<Form>> {
     forms
 }
 
-/// Somebody who has to renew a Lease to go on.
+/// A leader, which has to renew its Lease.
 #[derive(Debug)]
 struct Leader {
     next: At,
-    /// When the renewal began that is under way.
+    /// When the current renewal, with all its attempts, began.
     began: At,
-    /// Since when it leads, if it does.
+    /// When it started to lead, if it leads.
     leads: Option<At>,
     lost: Vec<At>,
     reigned: Vec<(At, At)>,
@@ -161,7 +163,7 @@ impl Leader {
         }
     }
 
-    /// From when until when it led.
+    /// The spans during which it led, up to `end`.
     fn reigns(&self, end: At) -> Vec<(At, At)> {
         let now = self.leads.map(|since| (since, end));
         self.reigned.iter().copied().chain(now).collect()
@@ -174,7 +176,7 @@ struct Node {
     next: At,
     tries: usize,
     renewed: At,
-    /// From one renewal to the next.
+    /// The spans from one renewal to the next.
     silences: Vec<(At, At)>,
 }
 

@@ -1,4 +1,4 @@
-//! `campaign fit`: how right each rule of the table is, as the two numbers that it should have.
+//! `campaign fit`: measures how often each rule is right, and prints the two confidences that it should have.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::play::Manner;
 use crate::report::{PerRule, per_rule};
 use crate::scores;
 
-/// What stands above the rules.
+/// The header of the output.
 const HEAD: &str = "\
 # rule, webhook, cause, claims
 # The shares that were right, (right + 1) / (claims + 2): with few claims nearer to one half (Laplace).
@@ -16,16 +16,16 @@ const HEAD: &str = "\
 # A dash: it said nothing that can be right or wrong.
 ";
 
-/// What `fit` was asked for.
+/// Arguments of `fit`.
 #[derive(Debug, clap::Args)]
 pub struct FitArguments {
     /// How many incidents
     #[arg(long, default_value_t = 5_000)]
     pub incidents: u64,
-    /// What all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// With the breaker on, and how far it may go: only then do the rules of a bypass say anything
+    /// Turn the breaker on, up to this rung: only then do the rules about bypassed webhooks apply
     #[arg(long, value_enum)]
     pub breaker: Option<Farthest>,
     /// Threads; 0 for as many as there are cores
@@ -33,7 +33,7 @@ pub struct FitArguments {
     pub jobs: usize,
 }
 
-/// Measures, and says it with a line for each rule.
+/// Runs the incidents and prints a line for each rule.
 pub fn text(arguments: &FitArguments) -> String {
     let breaker = arguments.breaker;
     let manner = Manner {

@@ -1,4 +1,4 @@
-//! An incident: a cluster with what happens in it, and the truth about that.
+//! An incident: a cluster, everything that happens in it, and the ground truth about its faults.
 
 pub mod draw;
 mod elsewhere;
@@ -18,7 +18,7 @@ use crate::model::At;
 use crate::model::cluster::Cluster;
 use crate::random::Random;
 
-/// What is wrong.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, IntoStaticStr)]
 pub enum Kind {
     Slow,
@@ -36,7 +36,7 @@ pub enum Kind {
     QueuedByFlowControl,
     ApiServerDown,
     Unexplained,
-    /// Nothing that anybody should be named for.
+    /// No fault: only everyday events, for which nothing should be accused.
     Noise,
     Unreachable,
     RolloutGap,
@@ -47,7 +47,7 @@ pub enum Kind {
 named!(Kind, "The name as it stands in reports.");
 
 impl Kind {
-    /// All of them with how often each is drawn, in hundredths (of more than a hundred).
+    /// Every kind and its relative weight in the draw.
     pub const WEIGHTS: [(Self, f64); 20] = [
         (Self::Slow, 8.0),
         (Self::Hanging, 8.0),
@@ -71,7 +71,7 @@ impl Kind {
         (Self::ReplicaDown, 7.0),
     ];
 
-    /// Which causes of a hook say it rightly.
+    /// The causes that count as the right diagnosis of a webhook; empty for faults outside of webhooks.
     pub const fn causes(self) -> &'static [Cause] {
         match self {
             Self::Slow => &[Cause::Slow],
@@ -82,7 +82,7 @@ impl Kind {
             Self::Erroring => &[Cause::Erroring],
             Self::TlsInvalid => &[Cause::TlsInvalid],
             Self::Partial => &[Cause::Partial],
-            // A cause only where the mechanism is unknown; whoever finds the mechanism is right as well.
+            // FailingOpen means that the mechanism is unknown. Naming the actual mechanism is right as well.
             Self::FailingOpen => &[Cause::FailingOpen, Cause::Erroring, Cause::TlsInvalid],
             Self::Denying => &[Cause::Denying],
             Self::Unreachable => &[Cause::Unreachable],
@@ -98,7 +98,7 @@ impl Kind {
         }
     }
 
-    /// Which trouble that is no hook's says it rightly.
+    /// The right diagnosis of a fault outside of webhooks; `None` for faults of webhooks and for [`Self::Noise`].
     pub const fn elsewhere(self) -> Option<NotAHook> {
         match self {
             Self::EtcdSlow => Some(NotAHook::EtcdSlow),
@@ -111,12 +111,12 @@ impl Kind {
         }
     }
 
-    /// It is to be seen, and nobody is to be named as failing for it alone.
+    /// Whether the right verdict is `Suspect`: the fault should be seen, but alone does not make a webhook `Failing`.
     pub const fn is_for_suspects(self) -> bool {
         matches!(self, Self::Partial | Self::Denying)
     }
 
-    /// Calls that it touches fail, rather than take long.
+    /// Whether affected calls fail, as opposed to being slow or denied.
     pub const fn fails_calls(self) -> bool {
         matches!(
             self,
@@ -132,22 +132,22 @@ impl Kind {
     }
 }
 
-/// One thing that is wrong for a while.
+/// One fault and the time it lasts.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: Kind,
-    /// Whose hooks; none when it is no hook's.
+    /// Indexes of the affected webhooks; empty for faults outside of webhooks.
     pub hooks: Vec<usize>,
     pub from: At,
     pub until: At,
-    /// Seconds that a slow hook takes in the end.
+    /// Largest extra seconds per call of a [`Kind::Slow`] fault; 0 for every other kind.
     pub severity: f64,
-    /// What exactly was done.
+    /// What was done to the cluster, in words.
     pub note: String,
 }
 
 impl Fault {
-    /// One that is none of slowness.
+    /// A fault with severity 0.
     pub fn new(kind: Kind, hooks: Vec<usize>, (from, until): (At, At), note: String) -> Self {
         Self {
             kind,
@@ -160,7 +160,7 @@ impl Fault {
     }
 }
 
-/// A rollout that may have cost calls without being the fault.
+/// A rollout among the noise, which may have failed calls although it is not the fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Gap {
     pub service: usize,
@@ -168,23 +168,23 @@ pub struct Gap {
     pub until: At,
 }
 
-/// See the module's head.
+/// A cluster with its scripted events, and the ground truth about its faults.
 #[derive(Debug, Clone)]
 pub struct Incident {
     pub cluster: Arc<Cluster>,
-    /// When hookwatch begins to watch.
+    /// When hookwatch starts.
     pub begin: At,
     pub end: At,
-    /// The main fault first.
+    /// The faults; the main one first.
     pub faults: Vec<Fault>,
-    /// What else happened, in words.
+    /// What else happens, in words.
     pub noise: Vec<String>,
-    /// Rollouts among that in which Pods were listed that did not serve: of which Service, from when until when.
+    /// The rollouts among the noise.
     pub gaps: Vec<Gap>,
-    /// When hookwatch itself stands still, from when until when, in order.
+    /// When hookwatch's process is paused (from, until), in order.
     pub pauses: Vec<(At, At)>,
-    /// For the model's own chance.
+    /// Random numbers of the model.
     pub world: Random,
-    /// For the observers'.
+    /// Random numbers of the observers.
     pub observers: Random,
 }

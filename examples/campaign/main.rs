@@ -1,11 +1,11 @@
-//! The campaign: how often the diagnosis is right, measured on incidents drawn at random.
+//! The campaign: measures how often the diagnosis is right, on randomly drawn incidents.
 //!
-//! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays as many incidents on a model of an
-//! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
-//! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
-//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. `fit` prints how
-//! right each rule is: what its confidences should be. `document` prints docs/diagnosis.md. Built with
-//! `--features ablation`, `ablate` tells what each rule and each threshold of the diagnosis is worth.
+//! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays 2000 incidents on a model of an API
+//! server that shares no code with the diagnosis. hookwatch's core (`hookwatch::domain`) and a naive judge both diagnose
+//! each incident, and the report says how often each was right. `--only INDEX -v` plays one incident and prints its
+//! timeline. `trace` records every change of a verdict and every action of the breaker; `compare` shows how the traces of
+//! two builds differ. `fit` prints the confidences that each rule should have. `document` prints docs/diagnosis.md.
+//! `ablate`, built with `--features ablation`, measures the effect of each rule and each threshold.
 
 #[cfg(feature = "ablation")]
 mod ablate;
@@ -45,7 +45,7 @@ use report::Report;
 use score::{Score, score};
 use trace::TraceArguments;
 
-/// Measures how often the diagnosis is right, on incidents drawn at random.
+/// Measures how often the diagnosis is right, on randomly drawn incidents.
 #[derive(Debug, Parser)]
 #[command(name = "campaign", args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -54,7 +54,7 @@ struct Arguments {
     /// How many incidents
     #[arg(long, default_value_t = 1_000)]
     incidents: u64,
-    /// What all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How to print the result
@@ -63,50 +63,49 @@ struct Arguments {
     /// Threads; 0 for as many as there are cores
     #[arg(long, default_value_t = 0)]
     jobs: usize,
-    /// Quiet days to listen for false alarms in
+    /// Simulated days without a fault in which to count false alarms
     #[arg(long, default_value_t = 0.0)]
     quiet_days: f64,
     /// What to draw incidents from
     #[arg(long, value_enum, default_value_t = Draws::Usual)]
     draws: Draws,
-    /// With the breaker on, and how far it may go
+    /// Turn the breaker on, up to this rung
     #[arg(long, value_enum)]
     breaker: Option<Farthest>,
-    /// Play this incident alone
+    /// Play only the incident with this index
     #[arg(long)]
     only: Option<u64>,
-    /// Play this quiet hour alone
+    /// Play only the quiet hour with this index
     #[arg(long, conflicts_with = "only")]
     only_quiet: Option<u64>,
-    /// Tell the story of the one incident, with its evidence
+    /// With --only or --only-quiet: print the evidence of each verdict as well
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// What to do instead of measuring.
+/// Subcommands; without one, the campaign measures and prints a report.
 #[derive(Debug, Subcommand)]
 enum Mode {
-    /// Writes every change of a verdict and every act of the breaker to a file
+    /// Writes every change of a verdict and every action of the breaker to a file
     Trace(TraceArguments),
-    /// Tells in what two traces differ; exit code 0 when in nothing, 1 when in something, 2 when one cannot be read
+    /// Shows how two traces differ; exit code 0 when they are identical, 1 when they differ, 2 when one cannot be read
     Compare(CompareArguments),
-    /// Prints how right each rule is: what to write into the table as its two confidences
+    /// Prints the two confidences that each rule should have in the table, from how often it was right
     Fit(FitArguments),
-    /// Prints docs/diagnosis.md, with the figures of a report
+    /// Prints docs/diagnosis.md, with the figures of a report and of an ablation
     Document(DocumentArguments),
-    /// Tells what each rule and each chosen threshold is worth: what is said without it, or with another
+    /// Measures the effect of each rule and each chosen threshold by removing or changing it
     #[cfg(feature = "ablation")]
     Ablate(ablate::AblateArguments),
 }
 
-/// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
     Text,
     Json,
 }
 
-/// The length of one stretch of quiet.
+/// Simulated length of one quiet incident: one hour.
 const QUIET: u64 = 3_600 * SECOND;
 
 fn main() -> ExitCode {
@@ -175,7 +174,7 @@ fn measure(arguments: &Arguments) {
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
 }
 
-/// Plays so many incidents, and reckons up each.
+/// Plays and scores the incidents from index 0 to `incidents` - 1.
 fn scores(jobs: usize, incidents: u64, (draws, seed): (Draws, u64), manner: Manner) -> Vec<Score> {
     run(jobs, incidents, "incidents", |index| {
         let incident = draws.incident(seed, index);
@@ -183,12 +182,13 @@ fn scores(jobs: usize, incidents: u64, (draws, seed): (Draws, u64), manner: Mann
     })
 }
 
-/// The stretches of quiet in so many days.
+/// Number of quiet incidents (of one hour each) in this many days.
 fn hours(days: f64) -> u64 {
     (days * 24.0).round() as u64
 }
 
-/// Does `count` of them on `jobs` threads, or as many as there are cores when that is 0; the results are in order.
+/// Runs `one` for each index below `count` on `jobs` threads (0: one per core). Returns the results in order of index;
+/// those of a thread that panicked are missing.
 fn run<T: Send>(jobs: usize, count: u64, what: &str, one: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let threads = match jobs {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -218,7 +218,7 @@ fn run<T: Send>(jobs: usize, count: u64, what: &str, one: impl Fn(u64) -> T + Sy
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A line that is written over on a terminal, and a line every tenth elsewhere.
+/// Prints progress to stderr: one line that is rewritten on a terminal, otherwise a line for each tenth of the work.
 fn progress(done: u64, of: u64, what: &str) {
     let terminal = std::io::stderr().is_terminal();
     if terminal {

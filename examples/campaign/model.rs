@@ -1,8 +1,8 @@
-//! A model of an API server with its admission hooks, as a simulation of discrete events.
+//! A discrete-event simulation of API servers with their admission webhooks.
 //!
-//! It shares no code with the diagnosis: only at its edge, in `exposition` and `inventory`, are its numbers put into
-//! the types that the core takes in. What it knows of the API server is written down in its own words here, and held
-//! against recordings of a real one.
+//! It shares no code with the diagnosis. Only `exposition` and `inventory` convert its numbers to the types that the
+//! core takes as input. It implements the API server's behaviour independently; the tests in `recordings.rs` check it
+//! against recordings of a real API server.
 
 pub mod bypass;
 pub mod cluster;
@@ -23,7 +23,7 @@ pub type At = u64;
 /// One second.
 pub const SECOND: At = 1_000_000;
 
-/// Seconds as simulated time; never negative.
+/// Converts seconds to simulated time; negative values become 0.
 pub fn seconds(seconds: f64) -> At {
     (seconds.max(0.0) * SECOND as f64).round() as At
 }

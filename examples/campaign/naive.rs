@@ -1,9 +1,8 @@
-//! The judge to beat: what a person does with the API server's histograms and a dashboard.
+//! The naive judge, as a baseline: what a person concludes from the API server's latency histograms on a dashboard.
 //!
-//! When the 99th percentile of CREATE and UPDATE requests over the last minute is above a threshold, the hook with
-//! the highest 99th percentile of its own over the same minute is to blame. It gets the very scrapes that the core
-//! gets, percentiles as Prometheus interpolates them, resets of counters handled, and the threshold that serves it
-//! best over the whole campaign.
+//! When the p99 of CREATE and UPDATE requests over the last minute is above a threshold, it blames the webhook with the
+//! highest p99 over the same minute. It gets the same scrapes as the core, interpolates percentiles as Prometheus does,
+//! handles counter resets, and is scored with the threshold that is best for it over the whole campaign.
 
 use crate::model::cluster::Cluster;
 use crate::model::counters::{Counters, HOOK_BOUNDS, Histogram, REQUEST_BOUNDS};
@@ -11,28 +10,28 @@ use crate::model::exposition::is_write;
 use crate::model::{At, SECOND};
 use crate::observers::Reading;
 
-/// The thresholds tried, in seconds.
+/// The thresholds that are tried, in seconds of the p99 of writes.
 pub const THRESHOLDS: [f64; 5] = [0.1, 0.25, 0.5, 1.0, 2.0];
-/// The span looked back at.
+/// The window of the percentiles.
 const MINUTE: At = 60 * SECOND;
 
-/// What one reading holds for it.
+/// The part of a scrape that the judge keeps.
 #[derive(Debug)]
 struct Kept {
     replica: usize,
     process: u32,
     at: At,
     writes: Histogram,
-    /// By series.
+    /// One per webhook name and kind.
     hooks: Vec<Histogram>,
 }
 
-/// See the module's head.
+/// The naive judge, with every threshold at once.
 #[derive(Debug)]
 pub struct Naive {
     writes: Vec<bool>,
     kept: Vec<Kept>,
-    /// Per threshold: when it named which series.
+    /// For each threshold: each time it blamed a webhook, and which metric series.
     pub named: Vec<Vec<(At, usize)>>,
 }
 
@@ -45,7 +44,7 @@ impl Naive {
         }
     }
 
-    /// Takes a scrape in and judges.
+    /// Takes a scrape and judges.
     pub fn take(&mut self, reading: &Reading) {
         let kept = self.keep(reading);
         self.kept.push(kept);
@@ -94,7 +93,7 @@ impl Naive {
         }
     }
 
-    /// What was gained within the last minute, over all processes.
+    /// The increase of the histograms within the last minute, over all API-server processes.
     fn minute(&self, now: At) -> (Histogram, Vec<Histogram>) {
         let mut writes = Histogram::new(REQUEST_BOUNDS);
         let mut hooks: Vec<Histogram> = Vec::new();
@@ -137,7 +136,8 @@ fn add_gain(to: &mut Histogram, then: &Histogram, now: &Histogram) {
     to.count += now.count - then.count;
 }
 
-/// As `histogram_quantile` has it: linear within a bucket, and the highest bound beyond it.
+/// Like PromQL's `histogram_quantile`: linear within a bucket, and the highest bound for values above it. `None` when the
+/// histogram is empty.
 fn quantile(histogram: &Histogram, q: f64) -> Option<f64> {
     let rank = q * histogram.count as f64;
     if histogram.count == 0 {

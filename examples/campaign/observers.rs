@@ -1,4 +1,4 @@
-//! What hookwatch sees of the model: inventory, probes, canaries and scrapes, each at the daemon's own pace.
+//! What hookwatch observes of the model: inventory, probes, canaries and scrapes, each at the daemon's intervals.
 
 mod canaries;
 mod probes;
@@ -21,13 +21,13 @@ use canaries::Canaries;
 use probes::Probes;
 use scrapes::Scrapes;
 
-/// How often the schedules are looked at, as the daemon does it.
+/// Interval at which the schedules are checked, the same as in the daemon.
 const LOOK: At = SECOND / 10;
 
-/// How often a watch that nothing happens on says that it is there.
+/// Interval of the watches' reports that they are current while nothing changes.
 const ALIVE: At = 5 * SECOND;
 
-/// Between two observations of a kind: calm and alert.
+/// Interval between two observations of one kind: in calm times, and while the core asks to look closer.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub calm: At,
@@ -40,7 +40,7 @@ impl Pace {
     }
 }
 
-/// What hookwatch looks at, and how often. The default is the daemon's.
+/// What hookwatch observes, and at which intervals; `None` turns the observer off. The default is the daemon's.
 #[derive(Debug, Clone, Copy)]
 pub struct Watching {
     pub scrapes: Option<Pace>,
@@ -66,7 +66,7 @@ impl Default for Watching {
     }
 }
 
-/// What one scrape read, for a judge that wants buckets.
+/// The counters that one scrape read, with histogram buckets, for the naive judge. The core's snapshots have no buckets.
 #[derive(Debug, Clone)]
 pub struct Reading {
     pub replica: usize,
@@ -75,26 +75,26 @@ pub struct Reading {
     pub counters: Counters,
 }
 
-/// Something that came in.
+/// An observation that has arrived.
 #[derive(Debug)]
 pub enum Seen {
     Event(Event),
-    /// The same scrape once more, with its buckets.
+    /// A scrape with its buckets; the same scrape also arrives as an [`Event`].
     Reading(Box<Reading>),
 }
 
-/// What is still to come.
+/// A planned step of the observers.
 #[derive(Debug)]
 enum Later {
     Event(Box<Event>),
-    /// The API server has got so far with the answer to a scrape.
+    /// The API server reads its counters for the answer to a scrape.
     Read(scrapes::Asked),
     Inventory,
-    /// A sign of life of the watches.
+    /// The watches report that they are current.
     Alive,
 }
 
-/// Observations under way, by when they come in.
+/// Planned steps, ordered by instant and then by when they were planned.
 #[derive(Debug, Default)]
 struct Coming {
     queue: BTreeMap<(At, u64), Later>,
@@ -107,7 +107,7 @@ impl Coming {
         self.queue.insert((at, self.order), later);
     }
 
-    /// Plans that this is seen.
+    /// Plans the arrival of an event.
     fn tell(&mut self, at: At, event: Event) {
         self.plan(at, Later::Event(Box::new(event)));
     }
@@ -130,7 +130,7 @@ pub struct Observers {
     coming: Coming,
     look: At,
     attention: Attention,
-    /// When a canary was last heard of that waits: every backend is probed once from then on.
+    /// When the core last reported a newly waiting canary: every backend is probed once after that. `None` when none waits.
     look_since: Option<At>,
     probes: Probes,
     canaries: Canaries,
@@ -138,14 +138,14 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Observers that begin at an instant.
+    /// Observers that start at `begin`.
     pub fn new(cluster: Arc<Cluster>, mut random: Random, watching: Watching, begin: At) -> Self {
         let mut coming = Coming::default();
         if watching.inventory {
             coming.plan(begin, Later::Inventory);
             coming.plan(begin + ALIVE, Later::Alive);
             for at in changes(&cluster).into_iter().filter(|at| *at > begin) {
-                // A watch is quick, not immediate.
+                // Watches deliver a change after about 0.15 s.
                 coming.plan(at + seconds(random.log_normal(0.15, 0.6)), Later::Inventory);
             }
         }
@@ -168,7 +168,7 @@ impl Observers {
         self.canaries.replica(&self.cluster)
     }
 
-    /// The core wants to look more closely, or no longer.
+    /// The core asks the observers to look closer, or no longer.
     pub fn attend(&mut self, attention: Attention) {
         if attention.waiting_since != self.attention.waiting_since {
             self.look_since = attention.waiting_since.map(|_| self.look);
@@ -176,7 +176,7 @@ impl Observers {
         self.attention = attention;
     }
 
-    /// A webhook configuration was changed: its watch tells of it.
+    /// A webhook configuration was changed: its watch will deliver the change.
     pub fn reconfigured(&mut self, at: At) {
         if self.watching.inventory {
             let heard = at + seconds(self.random.log_normal(0.15, 0.6));
@@ -184,12 +184,12 @@ impl Observers {
         }
     }
 
-    /// When something happens next.
+    /// The instant of the next step.
     pub fn next(&self) -> At {
         self.look.min(self.coming.next())
     }
 
-    /// Lets it happen.
+    /// Executes the next step and returns the observations that it delivers.
     pub fn step(&mut self, world: &mut World) -> Vec<Seen> {
         if self.coming.next() <= self.look {
             return match self.coming.take() {
@@ -225,7 +225,7 @@ impl Observers {
         Vec::new()
     }
 
-    /// Canaries are back with the API server's answer.
+    /// Takes the canaries that have ended from the world and plans their reports.
     pub fn returned(&mut self, world: &mut World) {
         self.canaries
             .returned(&mut world.returned, &mut self.random, &mut self.coming);
@@ -253,7 +253,7 @@ impl Observers {
             }
             Later::Alive => {
                 self.coming.plan(at + ALIVE, Later::Alive);
-                // Where nobody serves, nobody gives signs of life.
+                // Without an API server that serves, watches report nothing.
                 match self.cluster.up(at).next() {
                     Some(_) => vec![watches(at)],
                     None => Vec::new(),

@@ -1,4 +1,4 @@
-//! Plays one incident: the model, the observers, and the two judges, on simulated time.
+//! Plays one incident on simulated time: the model, the observers, hookwatch's core and the naive judge.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use crate::model::{At, SECOND};
 use crate::naive::Naive;
 use crate::observers::{Observers, Seen, Watching};
 
-/// How often it is looked whether hookwatch goes on after a pause.
+/// Interval of ticks while hookwatch's process is paused, to find the end of the pause.
 const BETWEEN: At = SECOND / 5;
 
-/// What is bypassed in the end is waited for, until it is back.
+/// How long an incident may continue after its end until every bypassed webhook is restored.
 const WAY_BACK: At = 1_800 * SECOND;
 
-/// A hook's verdict from an instant on.
+/// A webhook's verdict from an instant on, until its health or cause changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     pub at: At,
     pub health: Health,
     pub cause: Option<Cause>,
-    /// The highest that was reached before the next turn.
+    /// The highest confidence before the next turn.
     pub confidence: f64,
-    /// The rules that said it, one after the other.
+    /// The rules that made this verdict, in order of time.
     pub spoken: Vec<Spoken>,
-    /// Only where it was asked for.
+    /// The sentences of evidence; empty unless [`Manner::in_full`].
     pub evidence: Vec<String>,
 }
 
-/// Which rule made a verdict from an instant on, and how sure it was.
+/// The rule that made a verdict from an instant on, and its highest confidences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spoken {
     pub at: At,
     pub rule: &'static str,
-    /// That the webhook is at fault.
+    /// Confidence that the webhook is at fault.
     pub webhook: f64,
-    /// That the cause is right as well.
+    /// Confidence that the webhook is at fault and the cause is right.
     pub cause: f64,
 }
 
@@ -63,12 +63,12 @@ impl Spoken {
     }
 }
 
-/// How likely a verdict says it is that the webhook is at fault, and that its cause is right as well.
+/// The two confidences of a verdict: that the webhook is at fault, and that its cause is right as well.
 fn confidences(verdict: &Verdict) -> (f64, f64) {
     (verdict.webhook_confidence, verdict.confidence)
 }
 
-/// What was said to be no hook's from an instant on.
+/// The verdict on the control plane from an instant on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlaneTurn {
     pub at: At,
@@ -77,17 +77,17 @@ pub struct PlaneTurn {
     pub evidence: Vec<String>,
 }
 
-/// Everything that the core said.
+/// All verdicts of the core in one incident.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// By hook of the model.
+    /// One list for each webhook of the model.
     pub hooks: Vec<Vec<Turn>>,
     pub plane: Vec<PlaneTurn>,
-    /// Hooks that the inventory does not have, by name.
+    /// `Failing` verdicts on webhooks that the model does not have: instant and name.
     pub strangers: Vec<(At, String)>,
 }
 
-/// What came of an incident.
+/// The result of playing an incident.
 #[derive(Debug)]
 pub struct Played {
     pub trace: Trace,
@@ -95,22 +95,22 @@ pub struct Played {
     pub naive: Naive,
     /// The replica that canaries were sent to first.
     pub canaries_at: usize,
-    /// What the breaker did, where there was one.
+    /// What the breaker did; `None` when it was off.
     pub broken: Option<Broken>,
 }
 
-/// How it is played.
+/// How to play an incident.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manner {
-    /// What hookwatch looks at.
+    /// What hookwatch observes.
     pub watching: Watching,
-    /// How far the breaker may go, where there is one.
+    /// The highest rung that the breaker may use; `None` turns it off.
     pub breaker: Option<Farthest>,
-    /// Everything is written down.
+    /// Whether to record the evidence of each verdict.
     pub in_full: bool,
 }
 
-/// Writes down what changes.
+/// Records the changes of verdicts.
 struct Scribe {
     index: HashMap<Subject, usize>,
     trace: Trace,
@@ -194,7 +194,7 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
     });
 }
 
-/// What comes in while hookwatch stands still, it reads when it goes on.
+/// Holds back what arrives while hookwatch's process is paused, and delivers it when the pause ends.
 struct Pauses<'a> {
     left: &'a [(At, At)],
     held: Vec<Seen>,
@@ -228,12 +228,11 @@ impl<'a> Pauses<'a> {
     }
 }
 
-/// Plays an incident from its beginning to its end.
 pub fn play(incident: &Incident, manner: Manner) -> Played {
     play_with(incident, manner, &mut |_, _| {})
 }
 
-/// The same, with every assessment handed to `each`, those after the incident's end included.
+/// Like [`play`], and calls `each` with every assessment, including those after the incident's end.
 pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &Assessment)) -> Played {
     let cluster = Arc::clone(&incident.cluster);
     let mut world = World::new(Arc::clone(&cluster), incident.world.clone());
@@ -280,7 +279,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
         let events = if seen == now {
             observers.step(&mut world)
         } else {
-            // While hookwatch stands still nothing sets the next one.
+            // Without this, the tick would not advance while hookwatch is paused: only the watchdog sets the next one.
             tick += BETWEEN;
             vec![Seen::Event(Event::Tick)]
         };
@@ -298,7 +297,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
                 match effect {
                     WatchdogEffect::Publish(assessment, judged) => {
                         each(now, &assessment);
-                        // What is said later is about the way back alone.
+                        // Later assessments only concern the restoration of bypassed webhooks.
                         if now <= incident.end {
                             scribe.note(now, &assessment);
                         }

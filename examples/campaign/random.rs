@@ -1,4 +1,4 @@
-//! Numbers by chance, the same ones for the same seed on every machine and with every release of every crate.
+//! Pseudo-random numbers: the same seed gives the same numbers on every machine, independent of any crate's release.
 
 /// xoshiro256++ by Blackman and Vigna, seeded through splitmix64.
 #[derive(Debug, Clone)]
@@ -13,13 +13,13 @@ fn splitmix(state: &mut u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of one incident of a campaign.
+    /// The stream for one incident: `seed` of the campaign, `index` of the incident.
     pub fn of(seed: u64, index: u64) -> Self {
         let mut state = seed ^ index.wrapping_mul(0xD1B5_4A32_D192_ED03).rotate_left(17);
         Self([(); 4].map(|()| splitmix(&mut state)))
     }
 
-    /// A stream of its own, so that drawing more of one thing leaves the others as they were.
+    /// An independent stream, seeded by one draw. Code that draws more from the fork does not shift the numbers of this stream.
     pub fn fork(&mut self) -> Self {
         Self::of(self.next(), 0)
     }
@@ -33,12 +33,12 @@ impl Random {
         result
     }
 
-    /// 0 to 1, without 1.
+    /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A whole number below `bound`; 0 when that is 0.
+    /// A uniform integer below `bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         ((self.unit() * bound as f64) as usize).min(bound.saturating_sub(1))
     }
@@ -48,29 +48,29 @@ impl Random {
         self.unit() < probability
     }
 
-    /// Evenly from a range.
+    /// Uniform in [`from`, `to`).
     pub fn between(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * self.unit()
     }
 
-    /// Evenly in the logarithm: as often between 1 and 10 as between 10 and 100.
+    /// Log-uniform in [`from`, `to`): as often between 1 and 10 as between 10 and 100.
     pub fn log_between(&mut self, from: f64, to: f64) -> f64 {
         self.between(from.ln(), to.ln()).exp()
     }
 
-    /// With this mean.
+    /// Exponentially distributed with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
-    /// Log-normal with this median.
+    /// Log-normal with this median; `sigma` is the standard deviation of the logarithm.
     pub fn log_normal(&mut self, median: f64, sigma: f64) -> f64 {
-        // Box and Muller; the second number is thrown away for the sake of a plain state.
+        // Box-Muller transform. The second number is discarded, so that the generator has no further state.
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         median * (sigma * radius * (std::f64::consts::TAU * self.unit()).cos()).exp()
     }
 
-    /// How many arrivals there are where `mean` are to be expected.
+    /// Poisson distributed with this mean; above 30, the normal approximation.
     pub fn poisson(&mut self, mean: f64) -> u64 {
         if mean > 30.0 {
             let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
@@ -85,12 +85,12 @@ impl Random {
         count
     }
 
-    /// One of them.
+    /// A uniformly chosen element; `None` when `from` is empty.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         from.get(self.below(from.len())).copied()
     }
 
-    /// The index of one of them, by weight.
+    /// A random index, with probability proportional to its weight. Weights of 0 or less are never chosen.
     pub fn weighted(&mut self, weights: impl IntoIterator<Item = f64> + Clone) -> usize {
         let total: f64 = weights.clone().into_iter().sum();
         let mut left = self.unit() * total;

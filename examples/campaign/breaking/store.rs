@@ -1,4 +1,4 @@
-//! The model's store of webhook configurations, and the ledger in it.
+//! The model's store of webhook configurations and of the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use crate::model::At;
 use crate::model::bypass::Form;
 use crate::model::cluster::Cluster;
 
-/// The object that a hook is in.
+/// Identifies the webhook configuration that holds a webhook.
 type Configuration = (HookKind, Arc<str>);
 
-/// An answer, and which hook stands in another form from now on.
+/// The answer to a request, and the webhook whose form it changed, if any.
 pub(super) struct Served {
     pub(super) answer: Observation,
     pub(super) reformed: Option<(usize, Form)>,
 }
 
-/// One webhook configuration.
+/// One version of a webhook configuration.
 #[derive(Debug, Clone)]
 struct Object {
     since: At,
     version: ResourceVersion,
-    /// What differs from what the owner wants.
+    /// The bypassed webhooks of the configuration: name, rung, and whether it is on probation.
     ours: BTreeMap<Arc<str>, (Rung, bool)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Store {
     index: BTreeMap<HookId, usize>,
-    /// Whose failures their owners ignore.
+    /// Webhooks with `failurePolicy: Ignore`.
     ignored: BTreeSet<HookId>,
-    /// Every state of each object, the newest last.
+    /// Every version of each object, the newest last.
     objects: BTreeMap<Configuration, Vec<Object>>,
     ledger: Option<(ResourceVersion, Book)>,
     ledger_shown: Vec<(At, ResourceVersion)>,
@@ -66,7 +66,7 @@ impl Store {
         ResourceVersion::new(&self.versions.to_string())
     }
 
-    /// Hooks that are not as their owners have them.
+    /// Webhooks that are bypassed or on probation.
     pub(super) fn touched(&self) -> Vec<usize> {
         let newest = |id: &HookId| self.objects.get(&configuration(id))?.last();
         let touched = |id: &HookId| newest(id).is_some_and(|object| object.ours.contains_key(&id.webhook));
@@ -74,7 +74,7 @@ impl Store {
         hooks.map(|(_, index)| *index).collect()
     }
 
-    /// The version of the ledger and how some hooks stand, as an API server shows it that is not quite up to date.
+    /// The ledger's version and the state of these webhooks as they were at `at`, as an API server with a stale cache shows them.
     pub(super) fn shown<'a>(
         &self,
         hooks: impl Iterator<Item = &'a HookId>,
@@ -89,7 +89,7 @@ impl Store {
         (ledger.map(|(_, version)| version.clone()), views.collect())
     }
 
-    /// Does what is asked for; `None` when nothing was.
+    /// Executes an action; `None` when it is not a request or its webhook does not exist.
     pub(super) fn serve(&mut self, action: &Action, now: At) -> Option<Served> {
         Some(match action {
             Action::ReadLedger => {
@@ -189,7 +189,7 @@ impl Served {
         Self::answer(Observation::Read { ticket, view })
     }
 
-    /// Nobody takes it.
+    /// The answer when no API server serves; `None` for an action that is not a request.
     pub(super) fn refused(action: &Action) -> Option<Self> {
         Some(match action {
             Action::ReadLedger => Self::answer(Observation::NoLedger),

@@ -10,7 +10,7 @@ use crate::score::score;
 
 const SEED: u64 = 6;
 
-/// How an incident ended, on a release that knows match conditions.
+/// Plays an incident and returns the breaker's score; `None` when a release without match conditions is in it.
 fn reckoned(index: u64) -> Option<Reckoning> {
     let incident = draw::incident(SEED, index);
     let mut replicas = incident.cluster.replicas.iter();

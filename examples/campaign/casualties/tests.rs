@@ -9,7 +9,7 @@ use crate::incident::draw;
 use crate::model::manner::Manner;
 use crate::model::traffic::Place;
 
-/// A quiet incident of so many seconds whose hooks hang from second 100 on, for so long.
+/// A quiet incident of 400 s with one catch-all webhook, which hangs from second 100 on for `hangs` seconds.
 fn hanging(hangs: u64, fails: bool, timeout: u64) -> Incident {
     let mut incident = draw::quiet(1, 1, 1);
     let mut cluster = (*incident.cluster).clone();
@@ -55,11 +55,11 @@ fn a_leader_whose_renewals_hang_is_lost_after_ten_seconds_and_not_when_shielded(
 
 #[test]
 fn a_node_is_given_up_when_a_leader_lives_that_can_do_it() {
-    // Ignored after 6 s each: a leader gives up before that, a kubelet does not.
+    // The webhook is ignored after 6 s: a leader's attempt (5 s) times out before that, a kubelet's (10 s) does not.
     let ignored = casualties(&hanging(120, false, 6), &[]);
     assert!(ignored.leaders_lost >= LEADERS, "{ignored:?}");
     assert_eq!((ignored.leases_expired, ignored.nodes_not_ready), (0, 0));
-    // Nobody is left to give up those whose Leases have run out, until the leaders are back.
+    // The nodes' Leases expire, but without a leader nothing marks the nodes NotReady.
     let long = casualties(&hanging(120, true, 10), &[]);
     assert_eq!((long.leases_expired, long.nodes_not_ready), (NODES, 0));
 }

@@ -1,4 +1,4 @@
-//! What one write of the control plane's own costs, at an instant.
+//! How long a Lease renewal of the control plane takes at an instant, and whether it succeeds.
 
 use crate::model::bypass::Form;
 use crate::model::cluster::{Cluster, HookSpec, Serving, WRITE_LIMIT};
@@ -9,16 +9,16 @@ use crate::model::traffic::Class;
 use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
-/// Until a refusal that costs nothing is back.
+/// Time until an immediate failure comes back: 1 ms.
 const AT_ONCE: At = SECOND / 1_000;
 
-/// The way of such writes through API servers and hooks. Answers take what they usually take: nothing but their own
-/// is drawn here.
+/// Sends writes through API servers and webhooks. Answer times are the medians; only replicas, backends and denials are
+/// random.
 pub(super) struct Writes<'a> {
     cluster: &'a Cluster,
-    /// By hook.
+    /// The form of each webhook over time.
     forms: Vec<Timeline<Form>>,
-    /// By API server and Service: the caBundle and the connections.
+    /// For each API server and Service: the caBundle's version and the pooled connections.
     pools: Vec<Vec<(u32, Pool)>>,
     random: Random,
 }
@@ -34,14 +34,14 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// When the client knows how it ended, and whether it was written.
+    /// When the client gets the result of a write, and whether the object was written.
     pub(super) fn write(&mut self, class: &Class, now: At) -> (At, bool) {
         let cluster = self.cluster;
         let limit = now + class.patience.unwrap_or(WRITE_LIMIT);
         let up: Vec<usize> = cluster.up(now).collect();
         let Some(replica) = self.random.pick(&up) else {
             let mut serving = cluster.replicas.iter().map(|replica| replica.serving.at(now));
-            // Who takes connections and says nothing is waited for.
+            // A hung API server accepts the connection, so the client waits for its whole timeout.
             return if serving.any(|serving| *serving == Serving::Hung) {
                 (limit, false)
             } else {
@@ -53,7 +53,7 @@ impl<'a> Writes<'a> {
             return (now + AT_ONCE, false);
         }
         let (ended, written) = self.admitted(class, replica, now, limit);
-        // What becomes of the process becomes of the request.
+        // A process that dies or hangs takes the request with it.
         match server.serving.next_change(now) {
             Some(change) if change < ended => match server.serving.at(change) {
                 Serving::Up => (ended, written),
@@ -64,7 +64,8 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Mutating hooks one after the other, validating ones all at once, and then the store.
+    /// Admission and storage: mutating webhooks one after the other, validating ones in parallel, then etcd. Returns when it
+    /// ended, and whether the object was written.
     fn admitted(&mut self, class: &Class, replica: usize, now: At, limit: At) -> (At, bool) {
         let hooks = &self.cluster.hooks;
         let mut at = now;
@@ -97,7 +98,7 @@ impl<'a> Writes<'a> {
         spec.matches(class) && *spec.registered.at(at) && !self.forms[hook].at(at).spares(class)
     }
 
-    /// When a call ends, and whether the write may go on.
+    /// Calls a webhook. Returns when the call ends, and whether the write may continue.
     fn call(&mut self, hook: usize, replica: usize, now: At, limit: At) -> (At, bool) {
         let cluster = self.cluster;
         let spec = &cluster.hooks[hook];
@@ -155,7 +156,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// The API server's own part, and two requests to etcd: one reads what is updated.
+    /// When the object is stored, after the API server's own work and two etcd requests: an update reads the object first.
     fn stored(&self, replica: usize, now: At) -> At {
         let cluster = self.cluster;
         let load = *cluster.replicas[replica].load.at(now);

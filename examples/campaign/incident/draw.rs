@@ -1,4 +1,4 @@
-//! Draws an incident: which cluster, what breaks, what breaks besides, and what happens anyway.
+//! Draws an incident: the cluster, the main fault, perhaps a second fault, and the noise.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::model::cluster::Cluster;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
-/// The model runs for so long before hookwatch begins: connections are open by then.
+/// The model runs for this long before hookwatch starts, so that connections are open by then.
 pub(super) const HEAD: At = 40 * SECOND;
-/// It is watched for so long after the last fault, to see it let go.
+/// The incident continues for this long after the last fault, to see the verdicts clear.
 pub(super) const TAIL: At = 80 * SECOND;
-/// How often a second fault is drawn.
+/// Probability that a second fault is tried.
 const OVERLAPPING: f64 = 0.47;
-/// Clusters drawn at most until one has a hook that the fault can befall.
+/// Most clusters drawn until one has a webhook that can have the fault.
 const TRIES: usize = 400;
 
-/// What incidents are drawn from.
+/// The distribution that incidents are drawn from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Draws {
-    /// Every cause about as often as every other
+    /// Every cause with about the same probability
     #[default]
     Usual,
-    /// What happens in life: many hooks on one Service, chains of ignored ones, API servers that die and come back
+    /// Realistic incidents: many webhooks on one Service, chains of webhooks with policy Ignore, API servers that restart
     Life,
 }
 
 impl Draws {
-    /// The incident of that number.
+    /// The incident with this index.
     pub fn incident(self, seed: u64, index: u64) -> Incident {
         match self {
             Self::Usual => incident(seed, index),
@@ -39,7 +39,7 @@ impl Draws {
     }
 }
 
-/// The incident of that number.
+/// The usual incident with this index.
 pub fn incident(seed: u64, index: u64) -> Incident {
     let mut random = Random::of(seed, index);
     loop {
@@ -106,7 +106,7 @@ pub(super) fn finished(
     }
 }
 
-/// Services that a fault has befallen.
+/// Indexes of the Services whose webhooks already have a fault.
 pub(super) fn taken(cluster: &Cluster, found: &[Fault]) -> Vec<usize> {
     let hooks = found.iter().flat_map(|fault| &fault.hooks);
     hooks.map(|hook| cluster.hooks[*hook].service).collect()
@@ -125,7 +125,7 @@ fn inject(
     }
 }
 
-/// Another fault beside the first: another hook's, or no hook's.
+/// Adds a second fault: of another webhook, or outside of webhooks.
 fn second(
     cluster: &mut Cluster,
     first: Kind,
@@ -136,7 +136,7 @@ fn second(
     let told = Kind::WEIGHTS.map(|(kind, _)| kind);
     let told = told.into_iter().filter(|kind| *kind != Kind::Noise);
     let (of_none, of_hooks): (Vec<Kind>, Vec<Kind>) = told.partition(|kind| kind.elsewhere().is_some());
-    // An API server that is down hides whatever else there is.
+    // An API server that is down hides every other fault.
     let of_none: Vec<Kind> = of_none
         .into_iter()
         .filter(|kind| *kind != Kind::ApiServerDown)
@@ -146,13 +146,13 @@ fn second(
     inject(cluster, kind, span, taken, random)
 }
 
-/// A stretch of so long in which nothing breaks: what happens anyway, once in a while. Some hooks always take as long as
-/// one that hangs is waited for, and hookwatch itself stands still now and then.
+/// An incident of this length without a fault, only noise. In three of ten, the webhooks of one Service are always slow
+/// (see [`stage::take_long`]). hookwatch's process is paused from time to time.
 pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
     let mut random = Random::of(seed ^ 0x0051_1e70, index);
     let mut cluster = stage::cluster(&mut random);
     let mut noise = Noise::default();
-    // That such a hook is slow is no false alarm; to bypass it would be.
+    // Recorded as a fault from instant 0: to call such a webhook slow is right, to bypass it is not.
     let always_slow = random
         .chance(0.3)
         .then(|| stage::take_long(&mut cluster, &mut random));
@@ -199,7 +199,7 @@ mod tests {
         assert!((1_600..2_000).contains(&overlapping), "{overlapping}");
     }
 
-    /// What was measured on a seed is to be found there again: whoever adds to the draws adds a mode of its own.
+    /// The incidents of a seed never change, so that published measurements can be repeated. New draws need a new [`Draws`].
     #[test]
     fn the_usual_draws_are_what_they_always_were() {
         // FNV-1a.
@@ -212,7 +212,7 @@ mod tests {
             .map(|index| {
                 let incident = incident(1, index);
                 let Incident { faults, noise, .. } = &incident;
-                // Both streams come last: they are others when anything before them was drawn otherwise.
+                // Both streams are forked last, so they differ if any earlier draw differs.
                 format!(
                     "{faults:?} {noise:?} {:?} {:?}",
                     incident.world, incident.observers

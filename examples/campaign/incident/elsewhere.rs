@@ -1,4 +1,4 @@
-//! Troubles that are no hook's.
+//! Faults outside of webhooks.
 
 use super::{Fault, Kind};
 use crate::model::cluster::{Cluster, Serving};
@@ -7,7 +7,7 @@ use crate::model::traffic::{Class, Place, Verb};
 use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
-/// Breaks something else than a hook.
+/// Injects a fault outside of webhooks; `None` when the kind is a webhook's or the cluster cannot have it.
 pub fn inject(
     cluster: &mut Cluster,
     kind: Kind,
@@ -28,7 +28,7 @@ pub fn inject(
 
 fn etcd_slow(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> String {
     if random.chance(0.4) {
-        // Stopped for most of the time, as a starved disk does it.
+        // Stalled for most of the time, as on a disk without enough I/O.
         let (period, part) = (random.between(0.4, 3.0), random.between(0.6, 0.9));
         let mut at = from;
         while at < until {
@@ -57,7 +57,7 @@ fn overloaded(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -
     format!("{reads:.0} times as many reads, and all takes {load:.0} times as long")
 }
 
-/// One tenant floods the seats of all tenants with large objects.
+/// One tenant takes all seats of the tenants' priority level with writes of large objects.
 fn queued(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> String {
     let (seats, weight) = (2 + random.below(6), random.between(20.0, 60.0));
     let mutating = cluster.hooks.iter().filter(|hook| hook.is_mutating());
@@ -90,9 +90,9 @@ fn down(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> Stri
     format!("every API server is {how:?}")
 }
 
-/// One of several hangs; whoever is connected to it waits.
+/// One of several API servers hangs; the clients connected to it wait.
 fn replica_down(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> Option<String> {
-    // Behind a load balancer nobody is told which of them it is.
+    // Behind a load balancer, hookwatch cannot know which replica it is.
     if cluster.replicas.len() < 2 || cluster.balanced {
         return None;
     }
@@ -110,7 +110,7 @@ fn unexplained(cluster: &mut Cluster, from: At, until: At, random: &mut Random) 
     format!("the authorizer takes {:.0} ms", late * 1_000.0)
 }
 
-/// Short enough to be nobody's trouble.
+/// Stalls etcd for one second: too short to count as a fault.
 pub fn hiccup(cluster: &mut Cluster, at: At) {
     cluster.etcd_frozen.during(at, at + SECOND, true);
 }

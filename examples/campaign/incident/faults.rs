@@ -1,4 +1,4 @@
-//! What goes wrong with a hook, in many shapes.
+//! Faults of webhooks, each kind in several variants.
 
 use super::rollout::Rollout;
 use super::stage::call_rate;
@@ -8,12 +8,12 @@ use crate::model::manner::Manner;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
-/// A hook that is called less often than this cannot be told to be slow within minutes.
+/// Least calls per second of a Service for faults that only calls show: with fewer, minutes are too short to see them.
 const MET: f64 = 0.15;
-/// One that is called less often than this has no connections to lose, and nobody in a rollout.
+/// Least calls per second for faults of pooled connections and rollouts: with fewer, no call meets them.
 const BUSY: f64 = 2.0;
 
-/// When.
+/// When the fault lasts.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: At,
@@ -21,7 +21,7 @@ struct Span {
 }
 
 impl Span {
-    /// Every backend behaves like this, towards hookwatch as well or not.
+    /// Makes every backend behave like this towards the API server and, with `us_too`, towards hookwatch. Returns the note.
     fn all(self, service: &mut Service, manner: Manner, us_too: bool, note: &str) -> String {
         for backend in &mut service.backends {
             backend.to_api.during(self.from, self.until, manner);
@@ -37,7 +37,7 @@ impl Span {
         format!("{note}{whom}")
     }
 
-    /// The same span, begun later.
+    /// The same span with a later start.
     fn later(self, by: At) -> Self {
         Self {
             from: self.from + by,
@@ -46,7 +46,7 @@ impl Span {
     }
 }
 
-/// Breaks a Service that is not `taken`; `None` when no hook fits.
+/// Injects a fault into a Service that is not `taken`; `None` when no Service can have the fault.
 pub fn inject(
     cluster: &mut Cluster,
     kind: Kind,
@@ -55,7 +55,7 @@ pub fn inject(
     random: &mut Random,
 ) -> Option<Fault> {
     let index = choose(cluster, kind, taken, random)?;
-    // Whoever breaks a Service breaks all hooks that it serves.
+    // A fault of a Service affects all webhooks that it serves.
     let hooks: Vec<usize> = (0..cluster.hooks.len())
         .filter(|hook| cluster.hooks[*hook].service == index)
         .collect();
@@ -65,7 +65,7 @@ pub fn inject(
     let mut severity = 0.0;
     let note = match kind {
         Kind::Slow => {
-            // Whoever takes longer than the clients wait does not answer, as far as they are concerned.
+            // Stays below the shortest timeout: a slower webhook would time out, which is another kind of fault.
             severity = random.log_between(0.25, (0.7 * as_seconds(timeout)).clamp(0.4, 4.0));
             slow(service, span, severity, random)
         }
@@ -109,7 +109,7 @@ pub fn inject(
     Some(Fault { severity, ..fault })
 }
 
-/// Picks a Service that the fault can befall, and whose hooks are called often enough for it to be felt.
+/// Picks a Service that can have the fault and whose webhooks are called often enough for it to matter.
 fn choose(cluster: &Cluster, kind: Kind, taken: &[usize], random: &mut Random) -> Option<usize> {
     let fits = |index: &usize| {
         let service = &cluster.services[*index];
@@ -217,7 +217,7 @@ fn tls_invalid(service: &mut Service, span: Span, random: &mut Random) -> String
     match random.weighted([0.5, 0.3, 0.2]) {
         0 => {
             service.trusted.during(span.from, span.until, false);
-            // The API server makes a new client for a new caBundle, so that no connection outlives it.
+            // The API server makes a new client for a new caBundle, so no pooled connection survives the change.
             let next = service.bundle.at(span.from) + 1;
             service.bundle.set(span.from, next);
             service.bundle.set(span.until, next + 1);
@@ -252,7 +252,7 @@ fn partial(service: &mut Service, span: Span, random: &mut Random) -> String {
     format!("{bad} of {of} backends: {manner:?}")
 }
 
-/// Calls fail and are let pass, and from where hookwatch stands nothing is wrong.
+/// Calls fail and failurePolicy Ignore admits the writes, while hookwatch's probes see nothing wrong.
 fn failing_open(service: &mut Service, span: Span, random: &mut Random) -> String {
     match random.weighted([0.5, 0.3, 0.2]) {
         0 => span.all(service, Manner::Nonsense, true, "answers with no AdmissionReview"),
@@ -271,7 +271,7 @@ fn failing_open(service: &mut Service, span: Span, random: &mut Random) -> Strin
     }
 }
 
-/// One rollout after the other, in each of which Pods are listed that do not serve.
+/// Repeated rollouts in which ready endpoints do not serve.
 fn rollout_gap(service: &mut Service, index: usize, span: Span, random: &mut Random) -> String {
     let rollout = Rollout {
         early: random.between(2.0, 8.0),
@@ -292,7 +292,7 @@ fn rollout_gap(service: &mut Service, index: usize, span: Span, random: &mut Ran
     )
 }
 
-/// A node goes: its pod is taken off the list at once, but connections to it are dead.
+/// A node dies: its Pod leaves the ready endpoints at once, but pooled connections to it are dead.
 fn stale(service: &mut Service, span: Span, random: &mut Random) -> String {
     let gone = random.below(service.backends.len());
     let backend = &mut service.backends[gone];

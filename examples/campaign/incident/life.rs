@@ -1,5 +1,5 @@
-//! Incidents as they happen in life: many hooks that share their backends, chains of hooks whose failures are ignored,
-//! API servers that die and come back, and the first hook of a cluster, which never answers.
+//! Realistic incidents: many webhooks that share their backends, chains of webhooks with failurePolicy Ignore, API
+//! servers that restart, and the first webhook of a cluster, which never answers.
 
 use hookwatch::domain::cluster::hook::HookKind;
 
@@ -13,10 +13,10 @@ use crate::model::traffic::Place;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
-/// How often each sort is drawn.
+/// Probabilities of [`shared`], [`chain`], [`death`] and [`first`].
 const WEIGHTS: [f64; 4] = [0.4, 0.25, 0.2, 0.15];
 
-/// The incident of that number.
+/// The incident with this index.
 pub fn incident(seed: u64, index: u64) -> Incident {
     let mut random = Random::of(seed ^ 0x6c69_6665, index);
     loop {
@@ -37,7 +37,7 @@ fn span(random: &mut Random) -> (At, At) {
     (from, from + seconds(random.between(60.0, 200.0)))
 }
 
-/// What a policy engine asks to be shown: mostly everything.
+/// The rules of a policy engine's webhook: mostly catch-all.
 fn engines_rule(random: &mut Random) -> Rule {
     match random.weighted([0.45, 0.25, 0.15, 0.15]) {
         0 => Rule::new(&["CREATE", "UPDATE"], &["*"], &["*"]),
@@ -59,7 +59,7 @@ fn engines_timeout(random: &mut Random) -> At {
     [10, 5, 3, 30, 1][random.weighted([5.0, 1.5, 2.0, 0.7, 0.8])] * SECOND
 }
 
-/// A Service with a ClusterIP, as nearly all have.
+/// Adds a Service that is never a URL, and returns its index.
 fn service(name: &str, cluster: &mut Cluster, random: &mut Random) -> usize {
     let index = cluster.services.len();
     let mut service = stage::service(name, index, random);
@@ -70,7 +70,7 @@ fn service(name: &str, cluster: &mut Cluster, random: &mut Random) -> usize {
     index
 }
 
-/// One fault for each hook: each of them has to be named.
+/// Splits a fault into one for each webhook, so that each of them must be named.
 fn each(cluster: &Cluster, fault: &Fault) -> Vec<Fault> {
     let one = |hook: &usize| Fault {
         hooks: vec![*hook],
@@ -80,7 +80,7 @@ fn each(cluster: &Cluster, fault: &Fault) -> Vec<Fault> {
     fault.hooks.iter().map(one).collect()
 }
 
-/// Several hooks share one Service, whose backends hang, refuse or are slow.
+/// Several webhooks share one Service whose backends hang, refuse or are slow.
 fn shared(random: &mut Random) -> Option<Incident> {
     let mut cluster = stage::cluster(random);
     let service = service("engine", &mut cluster, random);
@@ -112,7 +112,7 @@ fn shared(random: &mut Random) -> Option<Incident> {
     Some(with_noise(cluster, found, random))
 }
 
-/// Hooks whose failures are ignored all hang at once, and whoever writes waits for one after the other.
+/// Several webhooks with failurePolicy Ignore hang at once, and each write waits for one after the other.
 fn chain(random: &mut Random) -> Incident {
     let mut cluster = stage::cluster(random);
     let count = 2 + random.below(4);
@@ -161,7 +161,7 @@ fn chain(random: &mut Random) -> Incident {
     with_noise(cluster, found, random)
 }
 
-/// An API server dies and comes back, and refuses everybody until it has read who may do what. No hook is at fault.
+/// An API server restarts and answers 403 to every request until it has loaded RBAC. No webhook is at fault.
 fn death(random: &mut Random) -> Incident {
     let mut cluster = stage::cluster(random);
     if random.chance(0.25) {
@@ -185,14 +185,14 @@ fn death(random: &mut Random) -> Incident {
     let (mut found, mut noise) = (Vec::new(), Noise::default());
     match of {
         1 => found.push(Fault::new(Kind::ApiServerDown, Vec::new(), (from, until), note)),
-        // Behind a load balancer nobody is told which of them it is.
+        // Behind a load balancer, hookwatch cannot know which replica it is.
         _ if cluster.balanced => noise.said.push(note),
         _ => found.push(Fault::new(Kind::ReplicaDown, Vec::new(), (from, until), note)),
     }
     finished(cluster, until + forbids + TAIL, found, noise, random)
 }
 
-/// The first hook of a small cluster is shown everything and hangs from its first second.
+/// The first webhook of a small cluster matches everything and hangs from the moment it is registered.
 fn first(random: &mut Random) -> Incident {
     let mut cluster = stage::cluster(random);
     (cluster.hooks, cluster.services, cluster.workers) = (Vec::new(), Vec::new(), Vec::new());
@@ -224,7 +224,7 @@ fn first(random: &mut Random) -> Incident {
     finished(cluster, until + TAIL, found, Noise::default(), random)
 }
 
-/// In a third of all incidents something happens besides, as on any day.
+/// Finishes an incident; in a third of them, with one event of noise.
 fn with_noise(mut cluster: Cluster, found: Vec<Fault>, random: &mut Random) -> Incident {
     let until = found.iter().map(|fault| fault.until).max().unwrap_or(HEAD);
     let taken = taken(&cluster, &found);

@@ -1,4 +1,4 @@
-//! What happens in any cluster on any day, and is nobody's fault.
+//! Everyday events that are not faults.
 
 use super::rollout::Rollout;
 use super::{Gap, elsewhere};
@@ -8,19 +8,21 @@ use crate::model::traffic::{Class, Place, Verb};
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
-/// No test of how many writes an API server can take.
+/// Most writes per second of one class that a tenfold or fourfold tide may cause; above, the tide is 1.5. The campaign does
+/// not test how many writes an API server can take.
 const BUSIEST: f64 = 40.0;
 
-/// What happened besides the faults.
+/// The everyday events of an incident.
 #[derive(Debug, Default)]
 pub struct Noise {
-    /// In words, with the instant.
+    /// Each event in words, with its instant.
     pub said: Vec<String>,
     pub gaps: Vec<Gap>,
 }
 
 impl Noise {
-    /// Lets something of the sort happen. Services that are `taken` are left alone.
+    /// Adds one random event, or nothing when the drawn event does not fit the cluster. It does not touch the webhooks of
+    /// `taken` Services.
     pub fn add(&mut self, cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) {
         if let Some(what) = one(cluster, at, taken, &mut self.gaps, random) {
             self.say(at, &what);
@@ -82,8 +84,8 @@ fn free(cluster: &Cluster, taken: &[usize], random: &mut Random) -> Option<usize
     random.pick(&free)
 }
 
-/// Pods are replaced one by one; now and then one is listed a moment before it serves, or a moment after it stopped,
-/// and one that stops cuts off what it was asked.
+/// Pods are replaced one by one. Some are ready endpoints shortly before they serve or after they stopped; a Pod that
+/// stops breaks the calls that it is handling.
 fn rollout(
     cluster: &mut Cluster,
     at: At,
@@ -170,7 +172,7 @@ fn one_replica_slow(cluster: &mut Cluster, at: At, random: &mut Random) -> Optio
     ))
 }
 
-/// Hooks that exist from now on, without any history.
+/// The webhooks of one Service are registered only now, so they have no history.
 fn new_hook(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) -> Option<String> {
     let service = free(cluster, taken, random)?;
     if cluster.services.len() < 2 {
@@ -194,7 +196,7 @@ fn denials(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) 
     Some(format!("the hooks of {name} deny {:.0} %", part * 100.0))
 }
 
-/// Quota is reckoned slowly for a while: in the API server's own part, and for what tenants create only.
+/// Quota admission, which is inside the API server, is slow for a while; it affects only what tenants create.
 fn slow_quota(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     let late = random.log_between(0.05, 0.5);
     let until = at + seconds(random.between(20.0, 90.0));
@@ -202,7 +204,7 @@ fn slow_quota(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     format!("quota takes {:.0} ms", late * 1_000.0)
 }
 
-/// hookwatch's own way to the pods is broken for a while.
+/// hookwatch's network path to the Pods is broken for a while.
 fn own_network(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     let until = at + seconds(random.between(5.0, 40.0));
     cluster.our_way.during(at, until, false);

@@ -1,4 +1,4 @@
-//! Pods that are replaced one by one.
+//! A rollout: Pods are replaced one by one.
 
 use crate::model::cluster::{Backend, Service};
 use crate::model::manner::Manner;
@@ -6,17 +6,17 @@ use crate::model::timeline::Timeline;
 use crate::model::{At, seconds};
 use crate::random::Random;
 
-/// How well a rollout goes, in seconds.
+/// For how long Pods are ready endpoints without serving, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Rollout {
-    /// A new Pod is listed for so long before it serves.
+    /// Seconds that a new Pod is a ready endpoint before it serves.
     pub early: f64,
-    /// An old one is listed for so long after it has stopped.
+    /// Seconds that an old Pod remains a ready endpoint after it has stopped.
     pub late: f64,
 }
 
 impl Rollout {
-    /// Replaces every Pod of a Service, from an instant on; says when that is done.
+    /// Replaces every ready Pod of a Service, starting at `at`; returns when the rollout is done.
     pub fn run(self, service: &mut Service, index: usize, mut at: At, random: &mut Random) -> At {
         for leaving in service.listed(at) {
             let number = service.backends.len() as u8 + 100;
@@ -28,7 +28,7 @@ impl Rollout {
             }
             new.listed = Timeline::always(false);
             new.listed.set(at, true);
-            // Whoever looks at readiness alone takes the old one away as soon as the new one is listed.
+            // A controller that only checks readiness stops the old Pod soon after the new one becomes ready.
             let stops = serves + seconds(random.between(1.0, 5.0));
             let leaving = &mut service.backends[leaving];
             leaving.to_api.set(stops, Manner::Refusing);

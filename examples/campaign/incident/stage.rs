@@ -10,10 +10,10 @@ use crate::model::timeline::Timeline;
 use crate::model::traffic::{Class, Place, Verb, Worker};
 use crate::random::Random;
 
-/// A sort of hook that people run.
+/// A typical webhook: its kinds, rules and frequency.
 struct Pattern {
     name: &'static str,
-    /// Mutating, validating, or one of each before the same Service.
+    /// Mutating, validating, or one of each on the same Service.
     kinds: &'static [HookKind],
     operations: &'static [&'static str],
     groups: &'static [&'static str],
@@ -60,7 +60,7 @@ const PATTERNS: [Pattern; 9] = [
     pattern("config", VALIDATING, WRITES, CORE, &["configmaps", "secrets"], 1.5),
 ];
 
-/// Draws the cluster.
+/// Draws a cluster without faults.
 pub fn cluster(random: &mut Random) -> Cluster {
     let release = [Release::Old, Release::Middle, Release::New][random.weighted([0.08, 0.17, 0.75])];
     let replicas = [1, 2, 3][random.weighted([0.4, 0.2, 0.4])];
@@ -99,7 +99,7 @@ pub fn cluster(random: &mut Random) -> Cluster {
     cluster
 }
 
-/// Two configurations of one kind that use one webhook name.
+/// Gives a webhook the name of another one in a different configuration of the same kind.
 fn share_a_name(cluster: &mut Cluster) {
     let first = cluster.hooks[0].id.clone();
     let twin = cluster
@@ -112,7 +112,7 @@ fn share_a_name(cluster: &mut Cluster) {
     }
 }
 
-/// Namespaces that a policy leaves out.
+/// Draws the namespaces that a policy engine's namespaceSelector excludes.
 pub fn spares(random: &mut Random) -> Vec<Place> {
     match random.weighted([0.5, 0.3, 0.2]) {
         0 => Vec::new(),
@@ -121,7 +121,7 @@ pub fn spares(random: &mut Random) -> Vec<Place> {
     }
 }
 
-/// A webhook in the configuration of its kind.
+/// A webhook in the configuration `{configuration}-{kind}`.
 pub fn hook(configuration: &str, webhook: &str, kind: HookKind, service: usize, rule: Rule) -> HookSpec {
     let configuration = format!("{configuration}-{}", kind.as_str());
     HookSpec::new(HookId::new(kind, &configuration, webhook), service, rule)
@@ -134,7 +134,7 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
     let fails = random.chance(0.65);
     let timeout = [10, 5, 3, 30, 15, 2, 1][random.weighted([6.0, 1.5, 0.8, 0.8, 0.4, 0.3, 0.2])];
     let spares = spares(random);
-    // One configuration may hold several entries for the same Service.
+    // One configuration may have several webhooks on the same Service.
     let entries = if random.chance(0.15) { 2 } else { 1 };
     for kind in pattern.kinds {
         for entry in 0..entries {
@@ -160,8 +160,9 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
     }
 }
 
-/// Lets the hooks of one Service always take 1.6 to 3 s, and maybe its probes as well. Which hooks, and how long. Where a
-/// write waits for several of them they take less: no leader outlives 5 s, so no cluster is quiet that way.
+/// Makes the webhooks of one Service always take 1.6 to 3 s, and in half of the cases its probes as well. Webhooks that a
+/// write waits for in turn take less, 4.4 s together: leaders give each renewal up after 5 s, so a cluster with more would
+/// not be quiet. Returns the webhooks' indexes and the seconds that each takes.
 pub fn take_long(cluster: &mut Cluster, random: &mut Random) -> (Vec<usize>, f64) {
     let which = random.below(cluster.services.len());
     let of_service = || cluster.hooks.iter().filter(|hook| hook.service == which);
@@ -213,8 +214,7 @@ pub fn service(name: &str, index: usize, random: &mut Random) -> Service {
     }
 }
 
-/// Clients: the cluster's own heartbeats, and tenants who write between a few times a minute and eighty times a
-/// second.
+/// Draws the clients: the cluster's heartbeats, and tenants with 0.05 to 80 writes per second.
 fn traffic(random: &mut Random) -> (Vec<Class>, Vec<Worker>) {
     let writes = random.log_between(0.05, 80.0);
     let nodes = random.log_between(3.0, 150.0);
@@ -263,7 +263,7 @@ fn traffic(random: &mut Random) -> (Vec<Class>, Vec<Worker>) {
     (classes, workers)
 }
 
-/// Ebb and flow, as in the busy hours of a day.
+/// A sine wave around 1.0 with a period of 5 minutes to 2 hours, like the load over a day.
 fn tide(random: &mut Random) -> Timeline<f64> {
     let mut tide = Timeline::always(1.0);
     let depth = random.between(0.0, 0.6);
@@ -276,7 +276,7 @@ fn tide(random: &mut Random) -> Timeline<f64> {
     tide
 }
 
-/// How often a hook is called for a CREATE or UPDATE, canaries included, in calls a second.
+/// Calls of a webhook per second for CREATE and UPDATE, canaries included.
 pub fn call_rate(cluster: &Cluster, hook: &HookSpec) -> f64 {
     let matching = cluster.classes.iter().filter(|class| hook.matches(class));
     matching

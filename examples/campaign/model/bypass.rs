@@ -1,20 +1,20 @@
-//! What a bypass changes of a hook, as the API server goes by it.
+//! The effect of a bypass on which writes the API server sends to a webhook.
 
 use hookwatch::domain::act::breaker::{Rung, To};
 
 use super::traffic::{Class, Place};
 
-/// How a hook stands in its configuration.
+/// Which bypass a webhook's configuration has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
-    /// As its owner has it.
+    /// None: the configuration is as its owner wrote it.
     #[default]
     Original,
-    /// A match condition spares what keeps the control plane alive.
+    /// A match condition exempts the writes that keep the control plane alive.
     Shielded,
-    /// A match condition spares everything.
+    /// A match condition exempts everything.
     Skipped,
-    /// A match condition spares everything but hookwatch's dry runs.
+    /// A match condition exempts everything except hookwatch's dry runs.
     OnProbation,
 }
 
@@ -30,7 +30,7 @@ impl From<To> for Form {
 }
 
 impl Form {
-    /// Whether a write that the hook's rules match is spared the call.
+    /// Whether the bypass exempts a write that the webhook's rules match.
     pub fn spares(self, class: &Class) -> bool {
         match self {
             Self::Original => false,
@@ -41,7 +41,7 @@ impl Form {
     }
 }
 
-/// Objects in three namespaces, and what nodes write of themselves and of the state of their Pods.
+/// Objects in kube-system, kube-node-lease and hookwatch's namespace, and the status of nodes and Pods.
 fn keeps_the_control_plane_alive(class: &Class) -> bool {
     let within = matches!(
         class.place,

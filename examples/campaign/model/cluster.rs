@@ -1,4 +1,4 @@
-//! What there is: hooks, the Services behind them, API-server replicas, storage, and how all of it changes in time.
+//! The simulated cluster: webhooks, their Services, API-server replicas and storage, and how they change over time.
 
 use std::net::SocketAddr;
 
@@ -12,15 +12,15 @@ use super::{At, SECOND};
 /// How the API server gets from a Service to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// It dials the ClusterIP and the dataplane picks a ready endpoint.
+    /// The API server dials the ClusterIP, and the dataplane picks a ready endpoint.
     ClusterIp,
-    /// It picks a ready endpoint itself (`--enable-aggregator-routing`).
+    /// The API server picks a ready endpoint itself (`--enable-aggregator-routing`).
     Endpoints,
-    /// There is no Service: the hook has a URL.
+    /// There is no Service: the webhook's clientConfig has a URL.
     Url,
 }
 
-/// One pod, or the host of a URL.
+/// A Pod, or the host of a URL.
 #[derive(Debug, Clone)]
 pub struct Backend {
     pub address: SocketAddr,
@@ -33,7 +33,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// A well one.
+    /// A healthy backend that is always a ready endpoint.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -43,14 +43,14 @@ impl Backend {
         }
     }
 
-    /// It behaves like this towards everybody for a while.
+    /// Makes it behave like this towards the API server and hookwatch, from `from` until `until`.
     pub fn behave(&mut self, from: At, until: At, manner: Manner) {
         self.to_api.during(from, until, manner);
         self.to_us.during(from, until, manner);
     }
 }
 
-/// What hooks are reached by.
+/// The Service (or URL) behind one or more webhooks.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub namespace: String,
@@ -58,33 +58,33 @@ pub struct Service {
     pub routing: Routing,
     pub exists: Timeline<bool>,
     pub backends: Vec<Backend>,
-    /// Seconds that an answer takes, as a median.
+    /// Median time to answer a review, in seconds.
     pub latency: f64,
-    /// How far answers spread around it.
+    /// Standard deviation of the logarithm of the answer time.
     pub spread: f64,
-    /// Answers take this many times as long.
+    /// Factor on the answer time; 1.0 is normal.
     pub pace: Timeline<f64>,
-    /// One answer in so many is up to a second late, for collecting garbage or the like.
+    /// Probability that an answer is 0.1 to 1 s late, as by a garbage collection.
     pub hiccups: f64,
-    /// Grows when the caBundle changes: the API server makes a new client then.
+    /// Version of the caBundle. When it changes, the API server makes a new client, which closes pooled connections.
     pub bundle: Timeline<u32>,
-    /// Whether a caBundle of the time vouches for the backends.
+    /// Whether the current caBundle verifies the backends' certificates.
     pub trusted: Timeline<bool>,
-    /// Whether hookwatch can reach the ClusterIP from where it is.
+    /// Whether hookwatch can reach the ClusterIP.
     pub cluster_ip_reached: bool,
-    /// What a GET takes there, in seconds: a probe asks for no review.
+    /// Median time to answer a probe, in seconds. A probe is a GET and not a review.
     pub probe_latency: f64,
 }
 
 impl Service {
-    /// Its backends that are ready endpoints then.
+    /// Indexes of the backends that are ready endpoints at this instant.
     pub fn listed(&self, at: At) -> Vec<usize> {
         let all = 0..self.backends.len();
         all.filter(|backend| *self.backends[*backend].listed.at(at))
             .collect()
     }
 
-    /// All its backends behave like this towards everybody for a while.
+    /// Applies [`Backend::behave`] to every backend.
     pub fn behave(&mut self, from: At, until: At, manner: Manner) {
         for backend in &mut self.backends {
             backend.behave(from, until, manner);
@@ -92,12 +92,12 @@ impl Service {
     }
 }
 
-/// One rule of a hook: the API's words, `*` for all.
+/// One rule of a webhook, with the wildcards of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub operations: Vec<&'static str>,
     pub groups: Vec<&'static str>,
-    /// `pods`, `pods/status`, `*` (no subresources) or `*/*`.
+    /// For example `pods`, `pods/status`, `*` (without subresources) or `*/*`.
     pub resources: Vec<&'static str>,
 }
 
@@ -111,29 +111,29 @@ impl Rule {
     }
 }
 
-/// One entry of a webhook configuration.
+/// One webhook of a webhook configuration.
 #[derive(Debug, Clone)]
 pub struct HookSpec {
     pub id: HookId,
     pub service: usize,
     pub path: &'static str,
     pub rules: Vec<Rule>,
-    /// Its namespaceSelector leaves these out.
+    /// Namespaces that its namespaceSelector excludes.
     pub spares: Vec<Place>,
-    /// `failurePolicy: Fail`.
+    /// Whether its failurePolicy is `Fail`; otherwise `Ignore`.
     pub fails: bool,
     pub timeout: At,
-    /// Which part of what it is shown it denies.
+    /// Share of the reviews that it denies, 0.0 to 1.0.
     pub denies: Timeline<f64>,
     pub dry_run_safe: bool,
-    /// Whether its configuration exists.
+    /// Whether its configuration exists at that time.
     pub registered: Timeline<bool>,
-    /// Which row of the metrics is its: they know kind and name only.
+    /// Index of its metric series. Webhooks of the same kind and name share one, as the metrics have no configuration label.
     pub series: usize,
 }
 
 impl HookSpec {
-    /// One that is there from the beginning and lets everything pass; where its call fails or takes 10 s, the write is refused.
+    /// A webhook that always exists and allows everything, with `failurePolicy: Fail` and a timeout of 10 s.
     pub fn new(id: HookId, service: usize, rule: Rule) -> Self {
         Self {
             path: match id.kind {
@@ -153,7 +153,7 @@ impl HookSpec {
         }
     }
 
-    /// Whether the API server calls it for such a write.
+    /// Whether the rules, the namespaceSelector and the dry-run policy let the API server call it for such a request.
     pub fn matches(&self, class: &Class) -> bool {
         let among = |words: &[&str], word: &str| words.iter().any(|known| *known == "*" || *known == word);
         let resource = |known: &&str| match (*known, class.subresource) {
@@ -164,7 +164,7 @@ impl HookSpec {
                 (resource == "*" || resource == class.resource) && (wanted == "*" || wanted == subresource)
             }),
         };
-        // A namespaceSelector never spares what lives in no namespace.
+        // A namespaceSelector never excludes cluster-scoped objects; `spares` therefore never holds Place::Cluster.
         !self.spares.contains(&class.place)
             && (self.dry_run_safe || !class.dry_run)
             && self.rules.iter().any(|rule| {
@@ -174,7 +174,6 @@ impl HookSpec {
             })
     }
 
-    /// Mutating hooks are called one after the other.
     pub fn is_mutating(&self) -> bool {
         self.id.kind == HookKind::Mutating
     }
@@ -184,40 +183,40 @@ impl HookSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serving {
     Up,
-    /// Its process is gone.
+    /// Its process is gone: connections are refused.
     Down,
-    /// It takes connections and says nothing.
+    /// It accepts connections and never answers.
     Hung,
 }
 
-/// Which families of metrics an API server has.
+/// Which metric families an API server exposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Around 1.20: no fail-open count, no calls by code, no clock without webhooks.
+    /// Around 1.20: no `fail_open_count`, no `webhook_request_total`, no `request_sli_duration_seconds`.
     Old,
-    /// Around 1.24: the clock without webhooks under its older name.
+    /// Around 1.24: `request_slo_duration_seconds`, the older name of `request_sli_duration_seconds`.
     Middle,
-    /// From 1.27.
+    /// From 1.27: all families.
     New,
 }
 
-/// One API-server process after the other at one address.
+/// An API server at one address, through all its restarts.
 #[derive(Debug, Clone)]
 pub struct ReplicaSpec {
     pub serving: Timeline<Serving>,
-    /// Grows with each restart.
+    /// Number of restarts so far.
     pub process: Timeline<u32>,
     pub release: Timeline<Release>,
-    /// Everything takes this many times as long for want of CPU.
+    /// Factor on processing times from CPU shortage; 1.0 is normal.
     pub load: Timeline<f64>,
-    /// It cannot reach any backend.
+    /// Whether the network drops everything that it sends to backends.
     pub cut_off: Timeline<bool>,
-    /// It serves, and has not read yet who may do what: everybody is refused.
+    /// Whether it serves but has not loaded RBAC yet, so that it answers every request with 403.
     pub forbids: Timeline<bool>,
 }
 
 impl ReplicaSpec {
-    /// One that serves.
+    /// A replica that always serves, without load.
     pub fn new(release: Release) -> Self {
         Self {
             serving: Timeline::always(Serving::Up),
@@ -229,7 +228,7 @@ impl ReplicaSpec {
         }
     }
 
-    /// Restarts it: gone for a while, then another process, perhaps of another release.
+    /// Restarts it: down for `gone_for`, then a new process of `release`.
     pub fn restart(&mut self, at: At, gone_for: At, release: Release) {
         self.serving.during(at, at + gone_for, Serving::Down);
         let next = self.process.at(at) + 1;
@@ -238,16 +237,16 @@ impl ReplicaSpec {
     }
 }
 
-/// Reads: they meet no hook, so they are counted by the batch.
+/// Reads. They call no webhook, so the model counts them in batches.
 #[derive(Debug, Clone)]
 pub struct Reads {
     /// Per second, over all replicas.
     pub rate: Timeline<f64>,
-    /// Seconds each.
+    /// Mean duration in seconds.
     pub latency: f64,
 }
 
-/// The whole of it.
+/// The whole simulated cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pub replicas: Vec<ReplicaSpec>,
@@ -255,34 +254,34 @@ pub struct Cluster {
     pub hooks: Vec<HookSpec>,
     pub classes: Vec<Class>,
     pub workers: Vec<Worker>,
-    /// All rates of open-loop clients are multiplied by this.
+    /// Factor on the rates of open-loop classes that are `tidal`.
     pub tide: Timeline<f64>,
     pub reads: Reads,
-    /// Seconds that the API server itself takes for a write, as a median.
+    /// Median time that the API server itself takes for a write, in seconds.
     pub own: f64,
-    /// Seconds that etcd takes for a request, as a median.
+    /// Median time of an etcd request, in seconds.
     pub etcd: f64,
-    /// etcd takes this many times as long.
+    /// Factor on the time of etcd requests; 1.0 is normal.
     pub etcd_pace: Timeline<f64>,
-    /// etcd answers nothing.
+    /// Whether etcd is stalled: no request completes.
     pub etcd_frozen: Timeline<bool>,
-    /// Seconds that quota and policies add to what tenants write.
+    /// Seconds that quota admission adds to tenants' CREATE requests.
     pub quota: Timeline<f64>,
     /// Seconds that the authorizer adds to every request.
     pub authorizer: Timeline<f64>,
-    /// Seats for the workload of tenants, per replica.
+    /// Seats of the tenants' priority level, per replica.
     pub seats: Timeline<usize>,
-    /// hookwatch has a way to the pods.
+    /// Whether hookwatch's network path to the Pods works.
     pub our_way: Timeline<bool>,
-    /// hookwatch's requests go through a load balancer, and so do its scrapes.
+    /// Whether hookwatch's requests and scrapes go through a load balancer instead of to each replica.
     pub balanced: bool,
 }
 
-/// The longest a write may take, whatever it waits for.
+/// The API server ends a write after this long (`requestTimeoutUpperBound` in `apiserver/pkg/endpoints/handlers/rest.go`).
 pub const WRITE_LIMIT: At = 34 * SECOND;
 
 impl Cluster {
-    /// The replicas that serve.
+    /// Indexes of the replicas that serve at this instant.
     pub fn up(&self, at: At) -> impl Iterator<Item = usize> {
         let serves = move |replica: &ReplicaSpec| *replica.serving.at(at) == Serving::Up;
         let replicas = self.replicas.iter().enumerate();
@@ -291,7 +290,7 @@ impl Cluster {
             .map(|(index, _)| index)
     }
 
-    /// Which hooks' rules match which classes, one row for each hook.
+    /// Whether each webhook matches each class, flattened: entry `hook * classes.len() + class`.
     pub fn matching(&self) -> Vec<bool> {
         let row = |hook: &HookSpec| {
             let classes = self.classes.iter();
@@ -300,14 +299,14 @@ impl Cluster {
         self.hooks.iter().flat_map(row).collect()
     }
 
-    /// Puts the hooks in the order in which they are called, which is that of their configurations' names.
+    /// Sorts the webhooks by the name of their configuration, the order in which the API server calls them.
     pub fn settle(&mut self) {
         self.hooks
             .sort_by(|a, b| a.id.configuration.cmp(&b.id.configuration));
         self.number_series();
     }
 
-    /// Gives every hook its row in the metrics: hooks of one kind and name share one.
+    /// Assigns [`HookSpec::series`].
     pub fn number_series(&mut self) {
         let mut known: Vec<(HookKind, String)> = Vec::new();
         for hook in &mut self.hooks {

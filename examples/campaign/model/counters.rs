@@ -1,22 +1,22 @@
-//! What one API-server process counts. Everything in it only grows, but for the gauges.
+//! The metrics of one API-server process: counters, which only grow, and gauges.
 
 use super::{At, SECOND, as_seconds};
 
-/// Upper bounds of `apiserver_request_duration_seconds`.
+/// Upper bounds of `apiserver_request_duration_seconds`, in seconds.
 pub const REQUEST_BOUNDS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ];
-/// Upper bounds of `apiserver_admission_webhook_admission_duration_seconds`.
+/// Upper bounds of `apiserver_admission_webhook_admission_duration_seconds`, in seconds.
 pub const HOOK_BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// For families whose buckets nobody asks for.
+/// For histograms of which only sum and count are used.
 pub const NO_BOUNDS: &[f64] = &[];
 
-/// A histogram as Prometheus has them, buckets not yet added up.
+/// A Prometheus histogram in seconds; its buckets are not cumulative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     pub bounds: &'static [f64],
-    /// One more than bounds.
+    /// Observations in each bucket; the last is for values above every bound.
     pub buckets: Vec<u64>,
     pub sum: f64,
     pub count: u64,
@@ -32,12 +32,12 @@ impl Histogram {
         }
     }
 
-    /// One observation.
+    /// Adds one observation, a duration in simulated time.
     pub fn observe(&mut self, took: At) {
         self.observe_many(1, as_seconds(took));
     }
 
-    /// As many of the same, in seconds each.
+    /// Adds `count` equal observations of `each` seconds.
     pub fn observe_many(&mut self, count: u64, each: f64) {
         let bucket = self.bounds.partition_point(|bound| *bound < each);
         self.buckets[bucket] += count;
@@ -46,7 +46,7 @@ impl Histogram {
     }
 }
 
-/// Counts by a small key, in the order of appearance.
+/// Counts by key, in the order of first appearance.
 pub type Tally<K> = Vec<(K, u64)>;
 
 fn count<K: PartialEq>(tally: &mut Tally<K>, key: K) {
@@ -56,27 +56,27 @@ fn count<K: PartialEq>(tally: &mut Tally<K>, key: K) {
     }
 }
 
-/// Requests of one class.
+/// The metrics of one class of requests.
 #[derive(Debug, Clone)]
 pub struct Requests {
     pub duration: Histogram,
-    /// Less the time of webhooks and of waiting for a seat.
+    /// `apiserver_request_sli_duration_seconds`: without the time in webhooks and in the flow-control queue.
     pub sli: Histogram,
     pub codes: Tally<u16>,
 }
 
-/// What an outcome of a call writes, beside its time.
+/// The outcome of a webhook call, as far as the API server's metrics distinguish outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Allowed,
-    /// With this code.
+    /// Denied with this status.
     Denied(u16),
-    /// With the code that stands in `webhook_request_total`; the request was refused for it, or let pass.
+    /// The call failed. `code` is the label in `webhook_request_total`; `refused` says whether failurePolicy refused the write.
     Failed {
         code: u16,
         refused: bool,
     },
-    /// The client went away: neither refusal nor fail-open is counted.
+    /// The client disconnected: the API server counts neither a rejection nor a fail-open.
     Abandoned {
         refused: bool,
     },
@@ -101,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// Calls under one webhook name.
+/// The metrics of calls under one webhook name.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     /// By operation and `rejected`.
@@ -114,7 +114,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Notes a call that has ended.
+    /// Counts a call that has ended.
     pub fn note(&mut self, operation: &'static str, took: At, outcome: Outcome) {
         let key = (operation, outcome.rejected());
         let index = self.durations.iter().position(|(known, _)| *known == key);
@@ -133,7 +133,7 @@ impl Calls {
     }
 }
 
-/// The highest value of a gauge within the last second, as the API server shows it.
+/// A gauge that shows its highest value in the previous full second, as the API server's in-flight gauges do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Peak {
     now: u64,
@@ -155,31 +155,31 @@ impl Peak {
         }
     }
 
-    /// The value is another from now on.
+    /// Sets the current value.
     pub fn set(&mut self, at: At, value: u64) {
         self.roll(at);
         self.now = value;
         self.this = self.this.max(value);
     }
 
-    /// The value now.
+    /// The current value.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What is shown.
+    /// The value that a scrape at this instant shows.
     pub fn shown(mut self, at: At) -> u64 {
         self.roll(at);
         self.last
     }
 }
 
-/// All of it.
+/// All metrics of one process.
 #[derive(Debug, Clone)]
 pub struct Counters {
-    /// By class.
+    /// One per class.
     pub requests: Vec<Requests>,
-    /// By series.
+    /// One per webhook name and kind ([`HookSpec::series`](super::cluster::HookSpec::series)).
     pub calls: Vec<Calls>,
     pub reads: Histogram,
     pub etcd: Histogram,
@@ -210,7 +210,7 @@ impl Counters {
         }
     }
 
-    /// Notes a request that was answered.
+    /// Counts an answered request. `without` is the part of `took` that the SLI duration leaves out.
     pub fn answered(&mut self, class: usize, code: u16, took: At, without: At) {
         let requests = &mut self.requests[class];
         requests.duration.observe(took);

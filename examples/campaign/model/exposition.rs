@@ -1,4 +1,4 @@
-//! A process's counters as the core reads them: sample by sample, under the API server's own names and labels.
+//! The counters of one API-server process as the core reads them: samples with the API server's names and labels.
 
 use hookwatch::domain::cluster::hook::HookKind;
 use hookwatch::domain::observe::snapshot::{Family, LabelSource, Snapshot};
@@ -8,7 +8,7 @@ use super::counters::{Counters, Histogram};
 use super::traffic::{Class, Verb};
 use super::{At, as_seconds};
 
-/// Labels of one sample.
+/// Label names and values of one sample.
 struct Labels<'a>(&'a [(&'a str, &'a str)]);
 
 impl LabelSource for Labels<'_> {
@@ -18,7 +18,7 @@ impl LabelSource for Labels<'_> {
     }
 }
 
-/// Hands each sample to the snapshot, as an exposition would.
+/// Records samples into a [`Snapshot`], as the parser of a real `/metrics` response does.
 struct Samples(Snapshot);
 
 impl Samples {
@@ -29,7 +29,7 @@ impl Samples {
     }
 
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
-        // A series exists from its first observation on.
+        // A real histogram series appears with its first observation.
         if histogram.count > 0 {
             self.sample(&format!("{name}_sum"), labels, histogram.sum);
             self.sample(&format!("{name}_count"), labels, histogram.count as f64);
@@ -37,7 +37,7 @@ impl Samples {
     }
 }
 
-/// What a process that began at `started` shows at an instant.
+/// The metrics that a process exposes at `at`. `started` is the process start time in Unix seconds.
 pub fn snapshot(cluster: &Cluster, counters: &Counters, release: Release, started: f64, at: At) -> Snapshot {
     let mut samples = Samples(Snapshot::default());
     samples.sample("process_start_time_seconds", &[], started);
@@ -95,7 +95,7 @@ fn requests(samples: &mut Samples, classes: &[Class], counters: &Counters, relea
             ("dry_run", if class.dry_run { "All" } else { "" }),
         ];
         samples.histogram("apiserver_request_duration_seconds", &labels, &requests.duration);
-        // The clock without webhooks does not tick for dry runs.
+        // The API server does not record this metric for dry runs.
         if !class.dry_run {
             let name = match release {
                 Release::Old => None,
@@ -147,7 +147,7 @@ fn hooks(samples: &mut Samples, cluster: &Cluster, counters: &Counters, release:
             );
         }
         for ((operation, failed, code), count) in &calls.rejections {
-            // Older releases knew no code for a call that failed.
+            // Release::Old reports code 0 for a failed call.
             let code = if *failed && release == Release::Old {
                 0
             } else {
@@ -201,7 +201,7 @@ fn hooks(samples: &mut Samples, cluster: &Cluster, counters: &Counters, release:
     }
 }
 
-/// Whether a request belongs to what people call CREATE and UPDATE.
+/// Whether a request is a CREATE or UPDATE and not a dry run.
 pub fn is_write(class: &Class) -> bool {
     !class.dry_run && matches!(class.verb, Verb::Post | Verb::Put | Verb::Patch)
 }

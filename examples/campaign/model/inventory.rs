@@ -1,4 +1,4 @@
-//! The model's hooks as the inventory shows them.
+//! The model's webhooks as an [`Inventory`] of the core.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ use super::bypass::Form;
 use super::cluster::{Cluster, HookSpec, Routing, Service};
 use super::traffic::Place;
 
-/// The instant zero of every incident.
+/// Unix time of instant 0 of every incident.
 const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 
-/// Simulated time on the core's time line.
+/// Converts simulated time to the core's [`Time`].
 pub fn time(at: At) -> Time {
     Time::from_unix(EPOCH + Duration::from_micros(at))
 }
 
-/// The instant of the simulation at a time of the core's clock.
+/// Converts the core's [`Time`] to simulated time.
 pub fn instant(time: Time) -> At {
     let since = time.since(Time::from_unix(EPOCH));
     since.as_micros().try_into().unwrap_or(At::MAX)
@@ -37,10 +37,10 @@ pub fn cluster_ip(service: usize) -> SocketAddr {
     ([10, 96, 0, service as u8 + 1], 443).into()
 }
 
-/// The label by which a selector tells namespaces apart.
+/// The label that Kubernetes sets on every namespace to its name; the model's selectors use it.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Everything as it stood at an instant, with every hook in its form.
+/// The inventory at an instant. `forms` has one entry for each webhook: which bypass its configuration has.
 pub fn inventory(cluster: &Cluster, forms: &[Form], at: At) -> Arc<Inventory> {
     let hooks = cluster.hooks.iter().zip(forms);
     let registered = hooks.filter(|(hook, _)| *hook.registered.at(at));
@@ -129,7 +129,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
     }
 }
 
-/// Under the names by which they are known for hookwatch's.
+/// The match conditions that hookwatch writes for this form, under the names by which it recognises its own.
 fn match_conditions(form: Form) -> Vec<MatchCondition> {
     let condition = match form {
         Form::Original => return Vec::new(),

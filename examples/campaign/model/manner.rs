@@ -1,36 +1,36 @@
-//! How a backend behaves, and what a request meets there.
+//! How a backend behaves, and how a request to it ends.
 
 use super::timeline::Timeline;
 use super::{At, SECOND, seconds};
 
-/// How a backend behaves towards one observer, be it the API server or hookwatch.
+/// How a backend behaves towards one client: the API server or hookwatch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Manner {
     /// It answers in its usual time.
     Well,
     /// It answers, this many seconds later than usual.
     Slow(f64),
-    /// It takes connection and request and says nothing.
+    /// It accepts the connection and the request and never answers.
     Silent,
-    /// As under SIGSTOP: the kernel accepts, and nothing comes after that.
+    /// The process is stopped, as by SIGSTOP: the kernel accepts connections, but no TLS handshake and no answer follows.
     Stopped,
-    /// Its process is gone: nobody listens, and open connections were closed.
+    /// Its process is gone: connections are refused, and those that were open are closed.
     Refusing,
-    /// Its host is gone, or a firewall drops everything: no packet is answered, not on open connections either.
+    /// Its host is gone, or a firewall drops everything: no packet is answered, not even on open connections.
     Vanished,
     /// It answers reviews with this HTTP status.
     Failing(u16),
-    /// It answers 200 with something that is no AdmissionReview.
+    /// It answers 200 with a body that is not an AdmissionReview.
     Nonsense,
     /// It closes every connection without an answer.
     Cutting,
-    /// New handshakes fail; connections that are open serve on.
+    /// New TLS handshakes fail; open connections still work.
     BadCertificate,
-    /// Routers say that there is no way.
+    /// New connections fail at once with "no route to host"; requests on open connections get no answer.
     Unroutable,
 }
 
-/// In which phase a request was when its time ran out.
+/// The phase that a request was in when it timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Connect,
@@ -38,39 +38,38 @@ pub enum Stage {
     Answer,
 }
 
-/// How a request to a hook ended.
+/// How a request to a webhook ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// A usable AdmissionReview.
     Answered,
-    /// An HTTP error.
+    /// This HTTP error status.
     Status(u16),
-    /// 200, and no AdmissionReview.
+    /// Status 200 with a body that is not an AdmissionReview.
     Nonsense,
-    /// The time ran out.
+    /// It timed out, in this phase.
     TimedOut(Stage),
-    /// Nobody listened.
+    /// Connection refused.
     Refused,
     /// No route to the host.
     Unroutable,
-    /// The certificate did not stand up.
+    /// The certificate was rejected.
     Tls,
-    /// The connection broke.
+    /// The connection was closed without an answer.
     Cut,
-    /// The Service has no ready endpoint, and the API server says so itself.
+    /// The Service has no ready endpoint, as reported by an API server that picks endpoints itself (`Routing::Endpoints`).
     NoEndpoints,
-    /// There is no such Service.
+    /// The Service does not exist.
     NoService,
 }
 
-/// What a request met.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Met {
     /// When it ended.
     pub ended: At,
-    /// How.
     pub end: End,
-    /// Whether its connection can be used again.
+    /// Whether its connection can be reused.
     pub keeps: bool,
 }
 
@@ -81,20 +80,20 @@ pub struct Attempt {
     pub at: At,
     /// When its time runs out.
     pub limit: At,
-    /// What a well backend would take, handshake left out.
+    /// How long a healthy backend takes to answer, without the handshake.
     pub latency: At,
-    /// On a connection that is open already.
+    /// Whether it uses a connection that is already open.
     pub open: bool,
 }
 
-/// Dialling and shaking hands on a good day.
+/// Time for the TCP and TLS handshakes with a healthy backend: 1.7 ms.
 const HANDSHAKE: At = SECOND / 600;
-/// Until a refusal is back.
+/// Time until an immediate failure (refused, no route, reset, bad certificate) comes back: 0.25 ms.
 const AT_ONCE: At = SECOND / 4_000;
-/// The API server's patience with a TLS handshake.
+/// The API server's timeout for a TLS handshake (Go's default `TLSHandshakeTimeout`).
 const TLS_PATIENCE: At = 10 * SECOND;
 
-/// What a request meets at a backend that behaves like this.
+/// Simulates a request to a backend that behaves as `manner` says, including changes of behaviour while it waits.
 pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
     let Attempt {
         at,
@@ -106,7 +105,7 @@ pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
     let met = |ended: At, end, keeps| Met { ended, end, keeps };
     let handshake = if open { 0 } else { HANDSHAKE };
     let failed_at_once = |end| met((at + AT_ONCE + handshake).min(limit), end, false);
-    // Answers after `takes`, unless the backend changes its ways or the time runs out before.
+    // Answers after `takes`, unless the behaviour changes or the request times out first.
     let answers = |takes: At, end| {
         let ended = at + handshake + takes;
         if change < ended.min(limit) {
@@ -124,7 +123,7 @@ pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
             met(limit, End::TimedOut(Stage::Answer), false)
         }
     };
-    // Nothing comes back until the backend changes its ways or the time runs out.
+    // Nothing comes back until the behaviour changes or the request times out.
     let hangs = |stage: Stage| {
         let patience = match stage {
             Stage::Tls => limit.min(at + TLS_PATIENCE),
@@ -154,7 +153,7 @@ pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
         Manner::Vanished => hangs(Stage::Connect),
         Manner::Unroutable if open => hangs(Stage::Answer),
         Manner::Unroutable => failed_at_once(End::Unroutable),
-        // A connection that was closed while it lay idle is replaced by a new one, which is refused.
+        // A pooled connection that the process closed is replaced by a new dial, which is refused.
         Manner::Refusing => failed_at_once(End::Refused),
         Manner::Cutting => failed_at_once(End::Cut),
         Manner::BadCertificate if open => answers(latency, End::Answered),
@@ -162,7 +161,7 @@ pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
     }
 }
 
-/// The same for a request that is already with the backend.
+/// Like [`meet`], for a request that the backend has already received: its connection breaks if the process is gone.
 fn meet_midway(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
     match manner.at(attempt.at) {
         Manner::Refusing => Met {
@@ -174,7 +173,7 @@ fn meet_midway(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
     }
 }
 
-/// Whether the process was gone at some time within a span, so that connections from before are closed.
+/// Whether the process was gone at any time in a span (`from` to `until`), which closed the connections from before it.
 pub fn was_gone(manner: &Timeline<Manner>, from: At, until: At) -> bool {
     manner
         .within(from, until)

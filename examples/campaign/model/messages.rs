@@ -1,11 +1,11 @@
-//! What the API server says to a client whose write it refuses.
+//! The messages with which the API server refuses a write.
 
 use super::cluster::{Cluster, HookSpec, Routing};
 use super::manner::{End, Stage};
 use super::traffic::Class;
 use super::{SECOND, as_seconds};
 
-/// A call to a hook failed, and the request with it.
+/// The message when a call to a webhook failed and its failurePolicy is `Fail`.
 pub fn call_failed(cluster: &Cluster, hook: &HookSpec, end: End, backend: Option<usize>) -> String {
     let service = &cluster.services[hook.service];
     let name = &hook.id.webhook;
@@ -15,7 +15,7 @@ pub fn call_failed(cluster: &Cluster, hook: &HookSpec, end: End, backend: Option
         _ => format!("10.96.0.{}:443", hook.service + 1),
     };
     let why = match end {
-        // An API server that gave up before it had dialled says so in one of two ways.
+        // The handshake (10 s) and dial (30 s) limits of Go have their own messages; a shorter webhook timeout hides them.
         End::TimedOut(Stage::Tls) if hook.timeout >= 10 * SECOND => {
             "net/http: TLS handshake timeout".to_owned()
         }
@@ -61,7 +61,7 @@ fn authority(cluster: &Cluster, hook: &HookSpec) -> String {
     }
 }
 
-/// The sender may not do this, or it is not known yet that it may.
+/// The message when RBAC forbids the request, or when the API server has not loaded RBAC yet.
 pub fn forbidden(class: &Class) -> String {
     format!(
         "{} is forbidden: User cannot {} resource \"{}\" in API group \"{}\"",
@@ -72,7 +72,7 @@ pub fn forbidden(class: &Class) -> String {
     )
 }
 
-/// A hook said no.
+/// The message when a webhook denies the request.
 pub fn denied(hook: &HookSpec) -> String {
     format!(
         "admission webhook \"{}\" denied the request: not in this cluster",

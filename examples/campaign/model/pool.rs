@@ -2,15 +2,15 @@
 
 use super::{At, SECOND};
 
-/// An idle connection is closed after this long (Go's default transport).
+/// Idle timeout of a pooled connection (`IdleConnTimeout` of Go's default transport).
 const IDLE: At = 90 * SECOND;
-/// Idle connections per host at most (kube-apiserver 1.36, `apis/util/webhook/client.go`).
+/// Most idle connections per host (kube-apiserver 1.36, `apis/util/webhook/client.go`).
 const MOST: usize = 25;
 
 /// One idle connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// To which backend.
+    /// Index of the backend.
     pub backend: usize,
     /// When it was opened.
     pub opened: At,
@@ -22,15 +22,15 @@ pub struct Connection {
 pub struct Pool(Vec<Connection>);
 
 impl Pool {
-    /// The connection used last that is still good for a request, as Go's transport picks it. What the other side
-    /// has closed meanwhile (`is_closed`) goes unnoticed by nobody.
+    /// Takes the most recently used connection, as Go's transport does. Connections that are idle for too long or that the
+    /// backend has closed (`is_closed`) are dropped.
     pub fn take(&mut self, now: At, is_closed: impl Fn(&Connection) -> bool) -> Option<Connection> {
         self.0
             .retain(|connection| now.saturating_sub(connection.used) < IDLE && !is_closed(connection));
         self.0.pop()
     }
 
-    /// Keeps a connection whose request was answered.
+    /// Returns a connection to the pool after its request was answered.
     pub fn put(&mut self, backend: usize, opened: At, now: At) {
         self.0.push(Connection {
             backend,
@@ -42,7 +42,6 @@ impl Pool {
         }
     }
 
-    /// Closes all, as a new caBundle does by making a new client.
     pub fn clear(&mut self) {
         self.0.clear();
     }

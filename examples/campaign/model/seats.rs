@@ -1,37 +1,36 @@
-//! Flow control: so many requests of a priority level are served at once, the others wait in line.
+//! Flow control (API Priority and Fairness): a priority level serves a limited number of requests at once; others queue.
 //!
-//! A request keeps its seat while it waits for a hook, so slow hooks make others queue.
+//! A request keeps its seat while it waits for a webhook, so slow webhooks make other requests queue.
 
 use std::collections::VecDeque;
 
 use super::{At, SECOND};
 
-/// A request that has waited for a quarter of its time is turned away; without a timeout of its own it has a minute.
+/// Longest time in the queue: a quarter of the request's timeout, which is 60 s by default.
 const PATIENCE: At = 15 * SECOND;
-/// More than this many do not wait: the next one is turned away at once.
+/// Requests that can queue; the next one is rejected at once.
 const QUEUE: usize = 400;
 
-/// What becomes of a request that wants a seat.
+/// The result of asking for a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
-    /// It is served.
+    /// It has a seat.
     Now,
-    /// It stands in line.
     Queued,
-    /// It is turned away.
+    /// It is rejected, because the queue is full.
     TurnedAway,
 }
 
-/// One priority level of one replica.
+/// The seats and the queue of one priority level of one replica.
 #[derive(Debug, Clone, Default)]
 pub struct Seats {
     taken: usize,
-    /// Who waits, until when.
+    /// Waiting requests, and when each is rejected.
     queue: VecDeque<(usize, At)>,
 }
 
 impl Seats {
-    /// A request comes, whose client gives it so much time.
+    /// Asks for one of `seats` seats. `time` is the client's timeout, if any.
     pub fn ask(&mut self, request: usize, now: At, time: Option<At>, seats: usize) -> Admitted {
         if self.taken < seats && self.queue.is_empty() {
             self.taken += 1;
@@ -45,12 +44,12 @@ impl Seats {
         Admitted::Queued
     }
 
-    /// A request that was served is done.
+    /// Frees the seat of a request that has ended.
     pub fn leave(&mut self) {
         self.taken = self.taken.saturating_sub(1);
     }
 
-    /// The next one from the line who gets a seat, or who has waited too long for one (`false`).
+    /// Takes the next request out of the queue: one that gets a seat (`true`) or has waited too long (`false`).
     pub fn next(&mut self, now: At, seats: usize) -> Option<(usize, bool)> {
         if let Some(late) = self.queue.iter().position(|(_, until)| *until <= now) {
             return self.queue.remove(late).map(|(request, _)| (request, false));
@@ -63,7 +62,7 @@ impl Seats {
         Some((request, true))
     }
 
-    /// How many stand in line.
+    /// Number of queued requests.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }

@@ -1,8 +1,8 @@
-//! A value that changes at instants known beforehand.
+//! A value that changes at instants that are known in advance.
 
 use super::At;
 
-/// What holds when.
+/// A piecewise constant function of time.
 #[derive(Debug, Clone)]
 pub struct Timeline<T> {
     first: T,
@@ -11,7 +11,7 @@ pub struct Timeline<T> {
 }
 
 impl<T: Clone> Timeline<T> {
-    /// A value that never changes, so far.
+    /// A timeline that always has this value, until [`Self::set`] or [`Self::during`] changes it.
     pub fn always(value: T) -> Self {
         Self {
             first: value,
@@ -19,13 +19,13 @@ impl<T: Clone> Timeline<T> {
         }
     }
 
-    /// From this instant on it is so, until the next change that is already known.
+    /// Sets the value from `at` until the next existing change.
     pub fn set(&mut self, at: At, value: T) {
         let index = self.changes.partition_point(|(known, _)| *known <= at);
         self.changes.insert(index, (at, value));
     }
 
-    /// So within this span, and afterwards as it would have been.
+    /// Sets the value from `from` until `until`; at `until` it takes the value that it had for that instant before.
     pub fn during(&mut self, from: At, until: At, value: T) {
         let after = self.at(until).clone();
         self.changes.retain(|(at, _)| *at < from || *at > until);
@@ -47,7 +47,7 @@ impl<T: Clone> Timeline<T> {
         self.changes.get(index).map(|(at, _)| *at)
     }
 
-    /// Every value that held at some time after `from` and not after `until`.
+    /// Every value within a span: the one at `from`, and each that a change up to and including `until` sets.
     pub fn within(&self, from: At, until: At) -> impl Iterator<Item = &T> {
         let rest = self
             .changes

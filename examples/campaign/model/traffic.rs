@@ -1,4 +1,4 @@
-//! Who writes what, and how often.
+//! The clients of the API server: what they write and how often.
 
 use hookwatch::domain::text::named;
 use strum::IntoStaticStr;
@@ -6,7 +6,7 @@ use strum::IntoStaticStr;
 use super::timeline::Timeline;
 use super::{At, SECOND};
 
-/// A verb as the API server's metrics spell it.
+/// The `verb` label of the API server's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "UPPERCASE")]
 pub enum Verb {
@@ -14,14 +14,14 @@ pub enum Verb {
     Put,
     Patch,
     Delete,
-    /// Meets no hook.
+    /// A read: the API server calls no webhook for it.
     List,
 }
 
 named!(Verb, "The `verb` label.");
 
 impl Verb {
-    /// What admission calls it.
+    /// The operation in admission requests and webhook rules; empty for reads.
     pub const fn operation(self) -> &'static str {
         match self {
             Self::Post => "CREATE",
@@ -40,12 +40,12 @@ pub enum Place {
     /// hookwatch's own namespace.
     Hookwatch,
     Tenant,
-    /// In no namespace.
+    /// Cluster-scoped.
     Cluster,
 }
 
 impl Place {
-    /// The namespace's name.
+    /// The namespace's name; `None` for cluster-scoped objects.
     pub const fn namespace(self) -> Option<&'static str> {
         match self {
             Self::KubeSystem => Some("kube-system"),
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// Requests of one sort.
+/// A class of requests: same verb, resource and place.
 #[derive(Debug, Clone)]
 pub struct Class {
     pub verb: Verb,
@@ -65,23 +65,23 @@ pub struct Class {
     pub resource: &'static str,
     pub subresource: &'static str,
     pub place: Place,
-    /// Per second, by clients that do not wait for the answer to the last one; before the tide.
+    /// Requests per second of open-loop clients (which do not wait for answers), before `Cluster::tide` multiplies it.
     pub rate: Timeline<f64>,
-    /// Whether the tide moves it: heartbeats come as they always do.
+    /// Whether `Cluster::tide` multiplies the rate; it does not for heartbeats.
     pub tidal: bool,
-    /// How long the client waits, and tells the API server so by `?timeout=`.
+    /// The client's timeout, which it also sends to the API server as `?timeout=`; `None` for no timeout.
     pub patience: Option<At>,
-    /// How many times as long as a plain object it takes to read and write.
+    /// Processing time relative to that of a small object (1.0).
     pub weight: f64,
-    /// Whether it takes one of the tenants' seats.
+    /// Whether it takes a seat of the tenants' priority level (flow control).
     pub workload: bool,
-    /// Whether quota is reckoned for it.
+    /// Whether quota admission applies to it.
     pub quota: bool,
     pub dry_run: bool,
 }
 
 impl Class {
-    /// Tenants' plain writes of one resource.
+    /// Writes of one resource. For [`Place::Tenant`] they take tenants' seats, follow the tide and, on CREATE, have quota.
     pub fn new(verb: Verb, group: &'static str, resource: &'static str, place: Place, rate: f64) -> Self {
         Self {
             verb,
@@ -99,7 +99,7 @@ impl Class {
         }
     }
 
-    /// The renewal of leases: its client gives up early.
+    /// Renewals of Leases, by clients with a short timeout.
     pub fn leases(place: Place, rate: f64, patience_seconds: u64) -> Self {
         Self {
             patience: Some(patience_seconds * SECOND),
@@ -108,7 +108,7 @@ impl Class {
         }
     }
 
-    /// What kubelets and controllers write about the state of things.
+    /// Writes of the `status` subresource by kubelets and controllers.
     pub fn status(group: &'static str, resource: &'static str, place: Place, rate: f64) -> Self {
         Self {
             subresource: "status",
@@ -119,7 +119,7 @@ impl Class {
         }
     }
 
-    /// One of hookwatch's canaries.
+    /// hookwatch's canaries: dry-run patches. The rate is 0 because the observers send them.
     pub fn canary(place: Place) -> Self {
         let (group, resource) = match place {
             Place::NodeLeases => ("coordination.k8s.io", "leases"),
@@ -134,11 +134,11 @@ impl Class {
     }
 }
 
-/// A client that sends its next request when the last one was answered.
+/// A closed-loop client: it sends its next request after the last one is answered.
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// What it does in turn: the class, and how often it leaves that out.
+    /// The steps of its cycle: index of the class, and the probability of skipping the step.
     pub round: Vec<(usize, f64)>,
-    /// Seconds between an answer and the next request.
+    /// Mean seconds between an answer and the next request (exponentially distributed).
     pub think: f64,
 }

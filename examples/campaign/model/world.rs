@@ -1,4 +1,4 @@
-//! The simulation: requests come, wait for a seat, go through admission and are stored, each at its own instant.
+//! The simulation: requests arrive, wait for a seat, go through admission and are stored, each step as its own event.
 
 mod admission;
 mod ledger;
@@ -21,21 +21,21 @@ use crate::random::Random;
 use admission::{Call, Refusal};
 pub use ledger::{Ledger, Touch};
 
-/// Reads are counted this often.
+/// Interval at which reads are counted.
 const READS: At = SECOND / 2;
-/// Lines are looked at this often for those who have waited too long.
+/// Interval at which queued requests that have waited too long are rejected.
 const LINES: At = SECOND / 4;
 
 /// Who sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Somebody who does not wait for it.
+    /// An open-loop client: nothing depends on the answer.
     Open,
     Worker(usize),
     Canary(u64),
 }
 
-/// What is to happen.
+/// A planned event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Arrive { class: usize, planned: At },
@@ -56,21 +56,21 @@ struct Request {
     origin: Origin,
     turn: usize,
     began: At,
-    /// The API server gives up then.
+    /// When the API server ends the request.
     limit: At,
-    /// The client goes away then.
+    /// When the client disconnects.
     leaves: At,
-    /// Waited for a seat.
+    /// How long it waited for a seat.
     waited: At,
     seated: bool,
     mutating: At,
     validating: At,
-    /// The next hook that may be called in turn.
+    /// Index of the first webhook not yet considered as the next mutating call.
     next_hook: usize,
-    /// Validating calls that are not back.
+    /// Validating calls that have not ended.
     pending: usize,
     refusal: Option<Refusal>,
-    /// What becomes of it once it is stored or thrown out.
+    /// The HTTP status of the answer; 0 until it is decided.
     code: u16,
 }
 
@@ -80,11 +80,11 @@ struct Replica {
     process: u32,
     began: At,
     counters: Counters,
-    /// By service.
+    /// One per Service.
     pools: Vec<Pool>,
     bundles: Vec<u32>,
     seats: Seats,
-    /// Counts requests that were cut off by a restart, so that what came equals what went.
+    /// Requests that a restart cut off. The tests need it so that arrivals balance with answers.
     lost: u64,
 }
 
@@ -92,13 +92,13 @@ struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CanaryEnd {
     Written,
-    /// With this status and message.
+    /// The API server answered with this status and message.
     Refused(u16, String),
-    /// Its connection was cut, or nobody listened.
+    /// The connection was closed or refused.
     Unreachable,
 }
 
-/// The whole simulation. See the module's head.
+/// The state of the whole simulation.
 #[derive(Debug)]
 pub struct World {
     pub cluster: Arc<Cluster>,
@@ -110,13 +110,13 @@ pub struct World {
     free: Vec<usize>,
     calls: Vec<Option<Call>>,
     free_calls: Vec<usize>,
-    /// By hook and class, in one row: whether the hook's rules match it.
+    /// Whether each webhook matches each class, flattened as by [`Cluster::matching`].
     matches: Vec<bool>,
-    /// By hook.
+    /// One per webhook: which bypass its configuration has.
     forms: Vec<Form>,
-    /// Canaries that came back, for whoever sent them.
+    /// Canaries that have ended, for the observers to drain: number, instant and result.
     pub returned: Vec<(u64, At, CanaryEnd)>,
-    /// What really happened, for the judgement of judgements.
+    /// What really happened, as the ground truth for scoring.
     pub ledger: Ledger,
 }
 
@@ -178,29 +178,29 @@ impl World {
         self.queue.push(Reverse((at, self.order, step)));
     }
 
-    /// How every hook stands in its configuration.
+    /// Which bypass each webhook's configuration has.
     pub fn forms(&self) -> &[Form] {
         &self.forms
     }
 
-    /// Every API server goes by another form of a hook from now on. What is under way stays as it was begun.
+    /// Changes a webhook's configuration on every API server at once. Calls under way are not affected.
     pub fn reform(&mut self, hook: usize, form: Form) {
         self.forms[hook] = form;
     }
 
-    /// When something happens next.
+    /// The instant of the next event; `At::MAX` when there is none.
     pub fn next(&self) -> At {
         self.queue.peek().map_or(At::MAX, |Reverse((at, ..))| *at)
     }
 
-    /// Lets it happen.
+    /// Processes the next event.
     pub fn step(&mut self) {
         let Some(Reverse((now, _, step))) = self.queue.pop() else {
             return;
         };
         match step {
             Step::Arrive { class, planned } => {
-                // The rate may have changed since it was planned; then it was only a look at the clock.
+                // If the rate changes before the planned arrival, this event only draws the next arrival at the new rate.
                 if planned == now {
                     self.arrive(class, Origin::Open, 0, now);
                 }
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// The next arrival of a class, or a look at the clock when its rate changes before that.
+    /// Plans the next arrival of a class or, if its rate changes before, an event that draws the arrival again.
     fn plan_arrival(&mut self, class: usize, now: At) {
         let cluster = Arc::clone(&self.cluster);
         let clients = &cluster.classes[class];
@@ -237,7 +237,7 @@ impl World {
         } else {
             At::MAX
         };
-        // Arrivals have no memory, so a new draw from the change on is as good.
+        // Poisson arrivals are memoryless, so drawing again at the change keeps the distribution.
         let planned = at;
         let at = at.min(change);
         if at < At::MAX {
@@ -255,7 +255,7 @@ impl World {
         self.arrive(round[turn % round.len()].0, Origin::Worker(worker), turn + 1, now);
     }
 
-    /// Sends a canary of a class; the answer will be among [`Self::returned`] under this number.
+    /// Sends a canary to a replica, or to none when none accepts connections. [`Self::returned`] gets the result under `number`.
     pub fn canary(&mut self, class: usize, number: u64, replica: Option<usize>, now: At) {
         match replica {
             Some(replica) => self.arrive_at(replica, class, Origin::Canary(number), 0, now),
@@ -282,7 +282,7 @@ impl World {
         let clients = &cluster.classes[class];
         let (mut limit, mut leaves) = (now + WRITE_LIMIT, At::MAX);
         if let Some(patience) = clients.patience {
-            // Both sides count the same seconds, and either may be the first to have counted them.
+            // The client and the API server have the same timeout; which of them times out first is random.
             if self.random.chance(0.5) {
                 limit = limit.min(now + patience)
             } else {
@@ -339,7 +339,7 @@ impl World {
         replica.counters.queued.set(now, replica.seats.waiting() as u64);
     }
 
-    /// A request gets its seat.
+    /// Gives a queued or new request its seat.
     fn seat(&mut self, index: usize, now: At) {
         let Some(request) = self.requests[index].as_mut() else {
             return;
@@ -372,7 +372,7 @@ impl World {
         self.show_line(replica, now);
     }
 
-    /// Storing it, or throwing it out: the API server's own part, after admission.
+    /// The API server's own work after admission: storing the object, or answering with the refusal.
     fn store(&mut self, index: usize, now: At) {
         let cluster = Arc::clone(&self.cluster);
         let Some(request) = self.requests[index].as_mut() else {
@@ -392,7 +392,7 @@ impl World {
         if class.quota && accepted {
             own += *cluster.quota.at(now) * self.random.between(0.7, 1.3);
         }
-        // What is updated is read first; a dry run and a refused write are not written.
+        // An update first reads the object. Dry runs and refused writes are not written.
         let reads = class.verb != Verb::Post;
         let writes = accepted && !class.dry_run && class.verb != Verb::List;
         let mut at = now + seconds(own);
@@ -412,7 +412,7 @@ impl World {
         self.plan(at, Step::Stored { request: index });
     }
 
-    /// etcd's part is counted as it is drawn: within the second, nobody can tell.
+    /// Counts the etcd requests when they are planned and not when they end: no scrape is fine enough to show the difference.
     fn count_etcd(&mut self, index: usize, took: &[At]) {
         if let Some(request) = &self.requests[index] {
             let replica = &mut self.replicas[request.replica];
@@ -424,7 +424,7 @@ impl World {
         }
     }
 
-    /// The client has its answer.
+    /// Ends a request: counts it, frees its seat and informs its sender.
     fn done(&mut self, index: usize, now: At) {
         let Some(request) = self.requests[index].take() else {
             return;
@@ -466,7 +466,7 @@ impl World {
         self.serve_line(request.replica, now);
     }
 
-    /// What a replica has counted, and when its process began; `None` when it does not say.
+    /// A replica's counters, its process number and the instant at which that process started; `None` unless it serves.
     pub fn counters(&self, replica: usize, now: At) -> Option<(&Counters, u32, At)> {
         let serves = *self.cluster.replicas[replica].serving.at(now) == Serving::Up;
         let replica = &self.replicas[replica];
@@ -486,7 +486,7 @@ impl World {
     }
 }
 
-/// When storage goes on, if it stands still at an instant.
+/// When etcd next completes requests: `at` itself, unless etcd is stalled then.
 fn thawed(frozen: &Timeline<bool>, at: At) -> At {
     match frozen.at(at) {
         true => frozen.next_change(at).unwrap_or(at + WRITE_LIMIT),

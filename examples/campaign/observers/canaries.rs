@@ -1,4 +1,4 @@
-//! Canaries: dry-run writes through the model's own admission.
+//! Canaries: dry-run writes through the model's admission.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
 const OVERDUE: At = 3 * SECOND / 10;
-/// The daemon's own patience with one.
+/// The daemon's timeout for a canary.
 const DEADLINE: At = 36 * SECOND;
 
 /// A canary under way.
@@ -27,11 +27,11 @@ struct Out {
     sent: At,
 }
 
-/// One target's row of canaries.
+/// The schedule of one target.
 #[derive(Debug)]
 struct Row {
     target: CanaryTarget,
-    /// When its last one was sent; none before the first.
+    /// When it was last due, whether or not a canary was sent then; `None` before the first time.
     sent: Option<At>,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Canaries {
     rows: Vec<Row>,
     out: Vec<Out>,
     number: u64,
-    /// The replica that the client's connection leads to.
+    /// The replica that the client's connection leads to, modulo the number of replicas.
     replica: usize,
     begin: At,
 }
 
-/// Where the target's object lives.
+/// Where the object that a target's canaries write is.
 fn place(target: CanaryTarget) -> Place {
     match target {
         CanaryTarget::OwnNamespace => Place::Hookwatch,
         CanaryTarget::KubeSystem => Place::KubeSystem,
-        // None is configured here.
+        // The campaign configures no further targets.
         CanaryTarget::NodeLease | CanaryTarget::Further(_) => Place::NodeLeases,
     }
 }
@@ -67,7 +67,6 @@ impl Canaries {
         }
     }
 
-    /// The replica that its connection leads to.
     pub(super) fn replica(&self, cluster: &Cluster) -> usize {
         self.replica % cluster.replicas.len()
     }
@@ -82,7 +81,7 @@ impl Canaries {
     ) {
         self.give_up(now, coming);
         for index in 0..self.rows.len() {
-            // Turns are spread evenly.
+            // The targets' turns are spread evenly over the interval.
             let first = self.begin + pace * index as At / self.rows.len() as At;
             let turns = |at: At| (at + pace).saturating_sub(first) / pace;
             if self.rows[index]
@@ -132,7 +131,7 @@ impl Canaries {
         coming.tell(now + waiting, Event::CanaryOverdue(overdue));
         match self.connect(&cluster, now, random) {
             Some(replica) => world.canary(class, out.number, Some(replica), now),
-            // A process that says nothing is waited for; one that is gone is not.
+            // A hung process is waited for until the deadline; a process that is gone refuses the connection.
             None if self.serving(&cluster, now) == Some(Serving::Hung) => {}
             None => world.canary(class, out.number, None, now),
         }
@@ -143,7 +142,8 @@ impl Canaries {
         Some(*replica.serving.at(now))
     }
 
-    /// The replica that the connection leads to; behind a load balancer another one when that is gone.
+    /// The replica that answers the client; behind a load balancer, another one if the current one is down. `None` when the
+    /// replica does not serve.
     fn connect(&mut self, cluster: &Cluster, now: At, random: &mut Random) -> Option<usize> {
         let current = self.replica(cluster);
         let up: Vec<usize> = cluster.up(now).collect();
@@ -157,7 +157,7 @@ impl Canaries {
         None
     }
 
-    /// Whoever is out for longer than the daemon's patience is given up.
+    /// Reports canaries that have been under way for [`DEADLINE`] as timed out.
     fn give_up(&mut self, now: At, coming: &mut Coming) {
         let (late, out) = self.out.iter().partition(|out| now >= out.sent + DEADLINE);
         self.out = out;
@@ -174,7 +174,7 @@ impl Canaries {
         }
     }
 
-    /// Whether a canary said to be overdue is still out.
+    /// Whether a canary that is reported overdue is still under way.
     pub(super) fn is_out(&self, overdue: &CanaryOverdue) -> bool {
         let same = |out: &Out| out.target == overdue.target && time(out.sent) == overdue.started;
         self.out.iter().any(same)
@@ -191,7 +191,7 @@ impl Canaries {
                 continue;
             };
             let out = self.out.swap_remove(index);
-            // The way there and back.
+            // Network time there and back.
             let at = at + seconds(random.log_normal(0.001, 0.5));
             let report = CanaryReport {
                 target: out.target,

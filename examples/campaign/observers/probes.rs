@@ -1,4 +1,4 @@
-//! Probes: hookwatch's own requests to each backend, over its own way to it.
+//! Probes: hookwatch's requests to each backend, over its own network path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,30 +19,30 @@ use crate::model::timeline::Timeline;
 use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
-/// Fresh probes of one backend under way at once.
+/// Most probes on new connections to one backend at once.
 const FRESH_AT_ONCE: usize = 2;
-/// The daemon holds a connection for so long after its backend has left.
+/// The daemon keeps a connection for this long after its backend has left the endpoints.
 const WATCHED: At = 90 * SECOND;
-/// What a report says of a dial, whatever it took: that there was one.
+/// The connect time in reports of probes that dialled. Only its presence matters.
 const DIALLED: Duration = Duration::from_millis(1);
 
-/// Probes of one backend on one kind of connection.
+/// The probes of one backend for one webhook on one kind of connection.
 #[derive(Debug)]
 struct Row {
     hook: Arc<Hook>,
     backend: Backend,
     connection: ConnectionKind,
-    /// Which of the model's Services.
+    /// Index of the Service in the model.
     service: usize,
     last: Option<At>,
     first: At,
-    /// How much earlier than its interval the next one comes.
+    /// Share of the interval by which the next probe comes early, 0.0 to 0.1.
     early: f64,
-    /// When those under way end.
+    /// When the probes under way end.
     under_way: Vec<At>,
-    /// Since when a kept connection is open.
+    /// When the kept connection was opened, if it is open.
     opened: Option<At>,
-    /// Since when the backend has not been among those that are called.
+    /// When the backend left the endpoints; `None` while it is one.
     left: Option<At>,
 }
 
@@ -60,7 +60,7 @@ impl Probes {
         }
     }
 
-    /// The inventory has changed: backends come and go.
+    /// Takes a new inventory: adds new backends, and drops those that have left.
     pub(super) fn know(&mut self, inventory: &Inventory, cluster: &Cluster, now: At, random: &mut Random) {
         let mut known = std::mem::take(&mut self.rows);
         for hook in &inventory.hooks {
@@ -96,7 +96,7 @@ impl Probes {
                 }
             }
         }
-        // A connection that is open is held for a while after its backend has left.
+        // An open connection is kept for a while after its backend has left.
         let there = |row: &Row| inventory.hooks.iter().any(|hook| hook.id == row.hook.id);
         let open = |row: &Row| row.opened.is_some() || !row.under_way.is_empty();
         for mut row in known {
@@ -135,7 +135,7 @@ impl Probes {
                 None => row.first,
             };
             let seen = row.connection == ConnectionKind::Kept || row.last >= look_since;
-            // Nobody dials a backend that has left.
+            // A backend that has left is not dialled.
             if now < due && seen || row.left.is_some() && row.opened.is_none() {
                 continue;
             }
@@ -152,7 +152,7 @@ impl Probes {
     }
 }
 
-/// What a probe meets, and whether it used the connection that was kept.
+/// Simulates a probe. Returns its result and whether it used the kept connection.
 fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, bool) {
     let service = &cluster.services[row.service];
     let limit = now + row.hook.timeout.as_micros() as At;
@@ -166,7 +166,7 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
         }
     };
     let mut latency = random.log_normal(service.probe_latency, 0.4);
-    // A lost packet here and there.
+    // A retransmission after a lost packet takes a second.
     if random.chance(0.001) {
         latency += 1.0;
     }
@@ -177,7 +177,7 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
         open,
     };
     if !cluster.our_way.at(now) {
-        // What is sent into the dark meets the backend when there is light again, as it then is, or nothing at all.
+        // While the path is broken nothing answers. Once it works again, the request meets the backend as it then behaves.
         let mut dark = Timeline::always(Manner::Vanished);
         let mut from = cluster.our_way.next_change(now).unwrap_or(limit);
         let backend = backend.map(|backend| &service.backends[backend].to_us);
@@ -217,7 +217,7 @@ fn phase(stage: Stage) -> ProbePhase {
     }
 }
 
-/// Reports the probe when it is back, and that it is late before that.
+/// Plans the report of the probe, and before it the reports that it is overdue.
 fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) {
     let id: &HookId = &row.hook.id;
     for mark in [SECOND, 2 * SECOND] {
@@ -254,7 +254,7 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
     coming.tell(met.ended, Event::Probed(Box::new(report)));
 }
 
-/// A probe asks for no review, so that any answer is a living server's.
+/// The outcome of a probe. A probe is not a review, so any HTTP answer shows that the server is alive.
 fn outcome(end: End) -> ProbeOutcome {
     match end {
         End::Answered | End::Nonsense => ProbeOutcome::Answered(ProbeAnswer::Http { status: 404 }),

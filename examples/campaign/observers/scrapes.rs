@@ -1,4 +1,4 @@
-//! Scrapes: a replica's counters, as they were somewhere between the question and the answer.
+//! Scrapes: the counters of a replica, read halfway between the request and the answer.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::model::world::World;
 use crate::model::{At, SECOND, exposition, seconds};
 use crate::random::Random;
 
-/// The daemon's patience with one.
+/// The daemon's timeout for a scrape.
 const TIMEOUT: At = 10 * SECOND;
 
-/// A scrape that the API server is working at.
+/// A scrape that the API server is answering.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     target: String,
@@ -105,7 +105,7 @@ impl Scrapes {
             }
             Serving::Up => {}
         }
-        // Now and then one breaks off, and now and then one takes long.
+        // In 0.4 % of the scrapes the body breaks off; 1 % take up to 4 s longer.
         if random.chance(0.004) {
             return fail(now + SECOND / 10, Truncated, "the body broke off");
         }
@@ -147,7 +147,7 @@ impl Scrapes {
             return Vec::new();
         };
         let release = *world.cluster.replicas[asked.replica].release.at(at);
-        // No two processes begin in the same millisecond.
+        // Processes that were there from the beginning started a day earlier, and no two at the same instant.
         let started = time(began).unix_seconds() - 3_600.0 * 24.0 + asked.replica as f64 * 17.3;
         let started = if process == 0 {
             started

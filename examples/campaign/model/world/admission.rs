@@ -1,4 +1,4 @@
-//! Admission: mutating hooks one after the other, validating ones all at once.
+//! Admission: mutating webhooks one after the other, then all validating webhooks in parallel.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use super::super::messages;
 use super::super::{At, SECOND, as_seconds, seconds};
 use super::{Request, Step, Touch, World};
 
-/// Until it is said that somebody may not do what they ask for.
+/// Time until the API server answers 403 to a request that it forbids: 0.5 ms.
 const FORBIDDEN: At = SECOND / 2_000;
 
-/// One call to a hook that is under way.
+/// A call to a webhook that is under way. Its result is computed when it starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     hook: usize,
     began: At,
     met: Met,
-    /// Which backend, when one was reached, and when its connection was opened.
+    /// The backend and when the connection to it was opened; `None` when the call did not reach a backend.
     connection: Option<(usize, At)>,
     denied: bool,
-    /// A failure of it refuses the request.
+    /// Whether a failure refuses the request (`failurePolicy: Fail`).
     fails: bool,
-    /// The client was gone before the call ended.
+    /// Whether the client disconnected before the call ended.
     abandoned: bool,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct Call {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refusal {
     hook: usize,
-    /// `None` for a denial.
+    /// How the call failed; `None` for a denial.
     end: Option<End>,
     backend: Option<usize>,
     pub(super) status: u16,
 }
 
 impl World {
-    /// The request has its seat: admission begins, if its sender may do what it asks for.
+    /// Starts admission of a request that has its seat or needs none, unless RBAC forbids it.
     pub(super) fn begin(&mut self, index: usize, now: At) {
         if let Some(request) = self.requests[index].as_mut()
             && *self.cluster.replicas[request.replica].forbids.at(now)
@@ -49,7 +49,7 @@ impl World {
         self.mutate(index, now);
     }
 
-    /// Calls the next mutating hook, or all validating ones when there is none left.
+    /// Calls the next mutating webhook or, after the last, all validating webhooks.
     fn mutate(&mut self, index: usize, now: At) {
         let cluster = Arc::clone(&self.cluster);
         let Some(request) = self.requests[index].as_mut() else {
@@ -95,7 +95,7 @@ impl World {
         if self.random.chance(service.hiccups) {
             latency += self.random.between(0.1, 1.0);
         }
-        // A swamped API server takes its time with sending and reading, too.
+        // An overloaded API server is also slow to send the review and to read the answer.
         latency += self.random.log_normal(cluster.own, 0.5) * 0.2 * (load - 1.0 + weight);
         let (met, connection) = self.connect(replica, spec, latency, limit.min(leaves), now);
         let abandoned = met.ended >= leaves && leaves <= limit;
@@ -122,7 +122,7 @@ impl World {
         self.plan(met.ended.max(now), Step::CallEnds { request: index, call });
     }
 
-    /// Finds a connection, dials where there is none, and meets the backend.
+    /// Takes a pooled connection or dials, and simulates the request. Returns its result and the connection it used.
     fn connect(
         &mut self,
         replica: usize,
@@ -168,7 +168,7 @@ impl World {
             let met = meet(&service.backends[kept.backend].to_api, attempt(true));
             return (met, Some((kept.backend, kept.opened)));
         }
-        // Only who dials asks for the Service.
+        // The API server resolves the Service only when it dials.
         if !service.exists.at(now) {
             return (at_once(End::NoService), None);
         }
@@ -234,7 +234,7 @@ impl World {
             request.mutating += took;
             match refused {
                 true => self.store(index, now),
-                // Ignore does not help a request whose own time is over.
+                // failurePolicy Ignore does not help when the request itself has timed out.
                 false if now >= request.limit.min(request.leaves) => self.too_late(index, now),
                 false => self.mutate(index, now),
             }
@@ -254,7 +254,7 @@ impl World {
         self.done(index, now);
     }
 
-    /// What the client reads.
+    /// The error message that the client gets.
     pub(super) fn explain(&self, request: &Request) -> String {
         match &request.refusal {
             Some(Refusal {
@@ -274,7 +274,7 @@ impl World {
     }
 }
 
-/// What the API server makes of a call's end.
+/// How the API server counts the end of a call.
 fn outcome(call: &Call) -> Outcome {
     let refused = call.fails;
     match call.met.end {

@@ -1,33 +1,33 @@
-//! What really happened: the truth that neither judge gets to see.
+//! What really happened in the model: the ground truth, which neither the diagnosis nor the naive judge sees.
 
 use super::super::{At, SECOND};
 
-/// What a fault did to calls of one hook within a span.
+/// One call of a webhook that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Touch {
     /// When the call ended.
     pub at: At,
-    /// It failed, or was let pass.
+    /// Whether it got no usable answer, whatever the failurePolicy made of that.
     pub failed: bool,
     pub took: At,
-    /// It was a canary's.
+    /// Whether a canary caused it.
     pub canary: bool,
 }
 
-/// See the module's head.
+/// What really happened to requests and calls.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     pub arrived: u64,
     pub answered: u64,
-    /// By hook: calls that ended, for CREATE and UPDATE only and not more than matter.
+    /// For each webhook, the ended calls for CREATE and UPDATE, at most [`KEPT`].
     calls: Vec<Vec<Touch>>,
-    /// When somebody got a seat who had waited for it for long.
+    /// When requests got a seat after waiting for at least [`LONG`]; at most [`KEPT`].
     waited: Vec<At>,
 }
 
-/// Waiting for so long is felt.
+/// A wait for a seat of at least this long (0.1 s) counts.
 const LONG: At = SECOND / 10;
-/// Calls kept per hook.
+/// Most calls kept per webhook, and most waits, as a bound on memory.
 const KEPT: usize = 200_000;
 
 impl Ledger {
@@ -44,14 +44,14 @@ impl Ledger {
         }
     }
 
-    /// Somebody got a seat after having waited.
+    /// Records that a request got a seat after this wait.
     pub fn seated(&mut self, at: At, waited: At) {
         if waited >= LONG && self.waited.len() < KEPT {
             self.waited.push(at);
         }
     }
 
-    /// How many got a seat within a span after having waited for long.
+    /// How many requests got a seat within a span after waiting for at least [`LONG`].
     pub fn waits(&self, from: At, until: At) -> usize {
         self.waited
             .iter()
@@ -59,7 +59,7 @@ impl Ledger {
             .count()
     }
 
-    /// Calls of a hook that ended within a span.
+    /// Calls of a webhook that ended within a span.
     pub fn calls(&self, hook: usize, from: At, until: At) -> impl Iterator<Item = &Touch> {
         let calls = &self.calls[hook];
         let first = calls.partition_point(|touch| touch.at < from);

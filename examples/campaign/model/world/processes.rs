@@ -1,4 +1,4 @@
-//! What happens to whole API-server processes: reads, which meet no hook, and restarts.
+//! Events of whole API-server processes: reads, which call no webhook, and restarts.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// Processes that began anew: their counters are zero, their connections are gone.
+    /// Restarts the replicas whose process has changed: counters start at zero, pooled connections are gone.
     pub(super) fn restart(&mut self, now: At) {
         for index in 0..self.replicas.len() {
             let process = *self.cluster.replicas[index].process.at(now);
@@ -46,7 +46,7 @@ impl World {
                 seats: Seats::default(),
                 lost: replica.lost,
             };
-            // Whoever stood in line for the old process will not be called up by the new one.
+            // Requests that were queued in the old process end here: no later event exists for them.
             let stranded =
                 |request: &Request| request.replica == index && request.process != process && !request.seated;
             let stranded: Vec<usize> = (0..self.requests.len())
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// It stands in line: no step of its own is planned for it.
+    /// Whether the request is queued for a seat, so that no event is planned for it.
     fn is_waiting(&self, index: usize) -> bool {
         self.requests[index].as_ref().is_some_and(|request| {
             let class = &self.cluster.classes[request.class];
