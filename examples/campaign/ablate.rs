@@ -1,7 +1,7 @@
-//! `campaign ablate`: what each rule and each chosen threshold of the diagnosis is worth.
+//! `campaign ablate`: measures the effect of each rule and each chosen threshold of the diagnosis.
 //!
-//! A threshold is changed for a whole process, so every change is a child process that traces the same incidents. Its
-//! trace is held against the one without a change, and so are its figures.
+//! A change applies to a whole process, so each change runs in a child process that traces the same incidents. Its trace
+//! and figures are compared with those without a change.
 
 mod suites;
 mod table;
@@ -21,10 +21,10 @@ use crate::run;
 use crate::trace::Figures;
 use table::{Row, Table};
 
-/// What a threshold is multiplied with.
+/// Factors that each threshold is multiplied with.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
-/// Makes the change that this process was told of, if any.
+/// Applies the change that the environment variable [`ablation::VARIABLE`] has as `name=factor`, if any.
 pub fn change_as_told() {
     let told = std::env::var(ablation::VARIABLE).ok();
     let change = told.as_deref().and_then(|told| told.split_once('='));
@@ -35,19 +35,19 @@ pub fn change_as_told() {
     }
 }
 
-/// What `ablate` was asked for.
+/// Arguments of `ablate`.
 #[derive(Debug, clap::Args)]
 pub struct AblateArguments {
     /// How many incidents
     #[arg(long, default_value_t = 300)]
     incidents: u64,
-    /// What all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// What to draw incidents from
     #[arg(long, value_enum, default_value_t = Draws::Usual)]
     draws: Draws,
-    /// With the breaker on, and how far it may go
+    /// Turn the breaker on, up to this rung
     #[arg(long, value_enum)]
     breaker: Option<Farthest>,
     /// Folders with recordings of the daemon, as `trace` takes them
@@ -56,21 +56,21 @@ pub struct AblateArguments {
     /// Folders with scrapes, as `trace` takes them
     #[arg(long, value_name = "DIR", num_args = 1..)]
     scrapes: Vec<PathBuf>,
-    /// These rules and thresholds alone
+    /// Try only these rules and thresholds
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Try the core's tests, too, with what changed nothing in the campaign
+    /// Also run the core's tests with each change that made no difference in the campaign
     #[arg(long)]
     tests: bool,
-    /// Also write what each change came to, as JSON, for `document`
+    /// Also write the result of each change as JSON, for `document`
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
-    /// How many processes at a time, of one thread each
+    /// How many processes run at a time, with one thread each
     #[arg(long, default_value_t = 2)]
     jobs: usize,
 }
 
-/// One threshold multiplied, or one rule switched off.
+/// One threshold multiplied by `factor`, or one rule turned off (`factor` 0).
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Change {
     name: String,
@@ -83,14 +83,14 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// A change, and what it does in words.
+/// A change, and its description.
 struct Trial {
     change: Change,
     done: String,
 }
 
-/// Every rule but the last, which applies to everything, and every chosen threshold, those of a name in `only` where
-/// there is any.
+/// The changes to try: each rule except the last, which applies to everything, and each chosen threshold. If `only` is not
+/// empty, only those named in it.
 fn trials(only: &[String]) -> anyhow::Result<Vec<Trial>> {
     let trial = |name: &str, factor: f64, done: String| Trial {
         change: Change {
@@ -119,16 +119,16 @@ fn trials(only: &[String]) -> anyhow::Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// Tries every change and prints what came of it.
+/// Tries every change and prints the results.
 ///
 /// # Errors
-/// When the incidents cannot be traced without a change, or a name is not known.
+/// When the trace without a change fails, a name is not known, or a file cannot be written.
 pub fn print(arguments: &AblateArguments) -> anyhow::Result<()> {
     let trials = trials(&arguments.only)?;
     let folder = std::env::temp_dir().join(format!("campaign-ablate-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let table = table(arguments, &trials, &folder);
-    // What is left there is of no use to anybody.
+    // Best effort: a leftover temporary folder does no harm.
     let _ = std::fs::remove_dir_all(&folder);
     let table = table?;
     print!("{table}");
@@ -188,7 +188,7 @@ fn one(arguments: &AblateArguments, trial: &Trial, before: &Path, after: &Path, 
     }
 }
 
-/// Traces in a process of its own.
+/// Traces in a child process; returns its figures.
 fn trace(arguments: &AblateArguments, change: Option<&Change>, into: &Path) -> anyhow::Result<Figures> {
     let figures = into.with_extension("json");
     let mut command = Command::new(std::env::current_exe().context("who am I?")?);

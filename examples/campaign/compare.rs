@@ -1,4 +1,4 @@
-//! `campaign compare`: in what two traces differ.
+//! `campaign compare`: shows how two traces differ.
 
 mod acts;
 mod blocks;
@@ -13,7 +13,7 @@ use blocks::{Block, Blocks};
 pub use report::Difference;
 use report::{Found, Report};
 
-/// What `compare` was asked for.
+/// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 pub struct CompareArguments {
     /// Trace of the build before
@@ -28,15 +28,15 @@ pub struct CompareArguments {
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct Options {
-    /// Take no notice of how sure a verdict is
+    /// Ignore differences in the confidence of verdicts
     #[arg(long)]
     pub ignore_confidence: bool,
-    /// How many of the blocks that differ to show, each with the first line that does
+    /// How many differing blocks to show, each with its first differing line
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub show: usize,
 }
 
-/// Prints in what they differ; says whether they are the same.
+/// Prints how the traces differ; returns whether they are identical.
 ///
 /// # Errors
 /// When one of them cannot be read, or is not whole.
@@ -46,7 +46,7 @@ pub fn print(arguments: &CompareArguments) -> anyhow::Result<bool> {
     Ok(report.is_identical())
 }
 
-/// Holds two traces against each other, block by block.
+/// Compares two traces block by block.
 ///
 /// # Errors
 /// When one of them cannot be read, or is not whole.

@@ -1,4 +1,4 @@
-//! `campaign document`: docs/diagnosis.md, of the tables in the code and of the figures in a report.
+//! `campaign document`: prints docs/diagnosis.md from the tables in the code and the figures of a report and an ablation.
 
 mod page;
 
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Deserialize;
 
-/// What `document` was asked for.
+/// Arguments of `document`.
 #[derive(Debug, clap::Args)]
 pub struct DocumentArguments {
     /// Report of a campaign, as `--output json` writes it
     #[arg(long, value_name = "FILE")]
     pub report: PathBuf,
-    /// What came of changes, as `ablate --into` writes it
+    /// Results of an ablation, as `ablate --into` writes them
     #[arg(long, value_name = "FILE")]
     pub ablation: PathBuf,
 }
 
-/// What the page takes from an ablation.
+/// The part of an ablation that the page uses.
 #[derive(Debug, Deserialize)]
 struct Ablation {
     before: Before,
@@ -32,7 +32,7 @@ struct Before {
     incidents: usize,
 }
 
-/// One change and what came of it.
+/// One change and its result.
 #[derive(Debug, Deserialize)]
 struct Tried {
     change: Change,
@@ -54,7 +54,7 @@ struct Moved {
     innocent: i64,
 }
 
-/// What the page takes from a report.
+/// The part of a report that the page uses.
 #[derive(Debug, Deserialize)]
 struct Figures {
     seed: u64,
@@ -74,10 +74,10 @@ struct RuleFigures {
     named: f64,
 }
 
-/// Writes the page.
+/// The page as Markdown.
 ///
 /// # Errors
-/// When the report cannot be read.
+/// When the report or the ablation cannot be read.
 pub fn text(arguments: &DocumentArguments) -> anyhow::Result<String> {
     let figures: Figures = from_json(&arguments.report, "report of a campaign")?;
     let ablation: Ablation = from_json(&arguments.ablation, "result of an ablation")?;
@@ -92,7 +92,7 @@ fn from_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> anyhow:
 }
 
 impl Ablation {
-    /// What half and twice a threshold's value came to, as the cells of a table.
+    /// The effects of half and of twice a threshold's value, as two cells of a table; `None` when they were not tried.
     fn cost(&self, name: &str) -> Option<String> {
         let cell = |factor: f64| {
             let mut rows = self.rows.iter().map(|row| (&row.change, row));

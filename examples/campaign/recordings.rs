@@ -1,7 +1,6 @@
-//! The model set to the recordings of a real API server: it has to bring the core to the same verdicts as they do.
+//! Tests of the model against recordings of a real API server: both must lead the core to the same verdicts.
 //!
-//! A recording is metrics alone, a scrape every six seconds. So hookwatch sees no inventory, no probe and no canary
-//! of the model here either.
+//! A recording has only metrics, one scrape every 6 s, so the core gets no inventory, probes or canaries from the model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +24,12 @@ use crate::random::Random;
 
 const OPA: &str = "validating-webhook.openpolicyagent.org";
 const MUTATOR: &str = "mutate.policy.example.com";
-/// When the fault begins and ends in every recording, from its first scrape on.
+/// When the fault begins and ends in the recordings, from their first scrape on. In some it ends later.
 const ON: At = 20 * SECOND;
 const OFF: At = 46 * SECOND;
-/// The model runs for so long before the first scrape.
+/// The model runs for this long before the first scrape.
 const HEAD: At = 30 * SECOND;
-/// Between two scrapes of a recording's excerpt.
+/// Interval between two scrapes of a recording.
 const PACE: At = 6 * SECOND;
 const SCRAPES: At = 13;
 
@@ -83,7 +82,7 @@ fn cluster() -> Cluster {
     }
     classes.push(Class::new(Verb::Put, "", "configmaps", Place::KubeSystem, 0.1));
     let worker = |kind: usize| Worker {
-        // One in five is patched no more and deleted instead.
+        // Creates and lists always, skips the patch in one of five rounds and the delete in four of five.
         round: [0.0, 0.2, 0.0, 0.8]
             .into_iter()
             .enumerate()
@@ -121,7 +120,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// What the core said of a row of snapshots.
+/// The verdicts of the core on a series of snapshots.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     culprits: Named,
@@ -129,7 +128,7 @@ struct Said {
     denying: Vec<String>,
 }
 
-/// Runs the model and hands the core its metrics as a recording would.
+/// Runs the model and gives the core its metrics as a recording would.
 fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
     let cluster = Arc::new(cluster);
     let mut world = World::new(Arc::clone(&cluster), Random::of(1, 1));
@@ -180,7 +179,7 @@ fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
     (said, snapshots)
 }
 
-/// What the recording of that name brings the core to say.
+/// The verdicts of the core on the recording with this name.
 fn recording(name: &str) -> Said {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/recordings")
@@ -208,7 +207,7 @@ fn recording(name: &str) -> Said {
     }
 }
 
-/// The model after `change` says what the recording says.
+/// Asserts that the model after `change` leads to the same verdicts as the recording. Returns the model's snapshots.
 fn agrees(name: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Snapshot> {
     let mut cluster = cluster();
     change(&mut cluster);
@@ -221,7 +220,7 @@ fn all(service: &mut Service, until: At, manner: Manner) {
     service.behave(HEAD + ON, until, manner);
 }
 
-/// Seconds per call of the catch-all hook and writes a second, between two scrapes.
+/// Mean seconds per call of the catch-all webhook and writes per second, between two scrapes.
 fn figures(snapshots: &[Snapshot], from: usize, to: usize) -> (f64, f64) {
     let gained = snapshots[to].since(&snapshots[from]);
     let calls = gained.hooks.get(&(HookKind::Validating, OPA.to_owned()));
@@ -233,7 +232,7 @@ fn figures(snapshots: &[Snapshot], from: usize, to: usize) -> (f64, f64) {
 #[test]
 fn a_quiet_model_has_the_rates_and_times_of_the_quiet_recording() {
     let snapshots = agrees("quiet", |_| {});
-    // The recording: 92 to 98 writes a second, 1.0 to 1.3 ms a call.
+    // The recording has 92 to 98 writes per second and 1.0 to 1.3 ms per call.
     let (mean, rate) = figures(&snapshots, 1, 12);
     assert!((80.0..110.0).contains(&rate), "{rate}");
     assert!((0.0007..0.002).contains(&mean), "{mean}");
@@ -244,7 +243,7 @@ fn a_slow_model_says_what_the_slow_recording_says() {
     let snapshots = agrees("validating-slow", |cluster| {
         all(&mut cluster.services[0], HEAD + OFF, Manner::Slow(0.8));
     });
-    // The recording: 4.9 calls a second of 784 ms, those from before the fault among them.
+    // The recording has 4.9 calls per second of 784 ms each, including calls from before the fault.
     let (mean, rate) = figures(&snapshots, 4, 7);
     assert!((0.75..0.85).contains(&mean), "{mean}");
     assert!((3.0..7.0).contains(&rate), "{rate}");
@@ -255,7 +254,7 @@ fn a_hanging_model_says_what_the_hanging_recording_says() {
     let snapshots = agrees("validating-hang", |cluster| {
         all(&mut cluster.services[0], HEAD + 65 * SECOND, Manner::Stopped);
     });
-    // The recording: 0.45 writes a second, 10 s each.
+    // The recording has 0.45 writes per second of 10 s each.
     let (mean, rate) = figures(&snapshots, 5, 10);
     assert!((9.9..10.1).contains(&mean), "{mean}");
     assert!((0.2..0.8).contains(&rate), "{rate}");

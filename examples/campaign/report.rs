@@ -18,42 +18,42 @@ use calibration::Calibrations;
 use flaps::FlapReport;
 pub use rules::{PerRule, per_rule};
 
-/// How one kind of fault was found.
+/// How the faults of one kind were diagnosed. Shares are from 0 to 1; times are in probe intervals.
 #[derive(Debug, Default, Serialize)]
 pub struct PerKind {
     pub faults: usize,
-    /// Faults that touched too little for anybody to be named.
+    /// Faults that affected too little to have to be diagnosed.
     pub not_felt: usize,
-    /// The right hook, or the right trouble, was named at all.
+    /// Share of felt faults whose webhook, or fault outside of webhooks, was named at all.
     pub found: f64,
-    /// And called by its right name for most of the time.
+    /// Share of felt faults for which the right cause was named for the longest time.
     pub recall: f64,
-    /// Claims of this cause that were right; of nothing when nobody made any.
+    /// Share of the claims with this cause that were right; `None` without claims.
     pub precision: Option<f64>,
     pub claims: usize,
     pub intervals_median: Option<f64>,
     pub intervals_p95: Option<f64>,
     pub intervals_worst: Option<f64>,
-    /// Named long after the fault was over.
+    /// Felt faults that were still named more than [`GRACE`](crate::score::GRACE) after they were over.
     pub held: usize,
-    /// What was said instead, how often.
+    /// The wrong causes that were named, and how often.
     pub said_instead: BTreeMap<&'static str, usize>,
 }
 
-/// See the module's head.
+/// The report of a campaign. Shares are from 0 to 1; lists hold the indexes of incidents.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub seed: u64,
     pub incidents: usize,
     pub requests: u64,
-    /// Faults of hooks that somebody has to be named for, and for which the right one was.
+    /// Share of felt faults of webhooks for which the right webhook was called `Failing`.
     pub right_culprit: f64,
     pub right_culprit_and_cause: f64,
     pub culprit_faults: usize,
-    /// The same with the faults that nobody felt, or that nothing shows.
+    /// The same including faults that were not felt or that nothing shows.
     pub right_culprit_of_all: f64,
     pub culprit_faults_of_all: usize,
-    /// Incidents in which a hook was named that was well.
+    /// Share of incidents in which a healthy webhook was called `Failing`.
     pub wrong_culprit: f64,
     pub wrong_culprit_incidents: Vec<u64>,
     pub missed_incidents: Vec<u64>,
@@ -61,10 +61,10 @@ pub struct Report {
     pub wrong_elsewhere_incidents: Vec<u64>,
     pub missed_elsewhere_incidents: Vec<u64>,
     pub held_incidents: Vec<u64>,
-    /// In probe intervals, for faults that make calls fail.
+    /// Time to the first naming in probe intervals, for faults that make calls fail.
     pub intervals_median: Option<f64>,
     pub intervals_p95: Option<f64>,
-    /// By the measure that the naive judge is held to.
+    /// Share of incidents in which the core was right by the measure that compares it with the naive judge.
     pub ours_right: f64,
     pub naive_right: f64,
     pub naive_threshold: f64,
@@ -73,15 +73,15 @@ pub struct Report {
     pub false_elsewhere: usize,
     pub false_alarm_hours: Vec<u64>,
     pub flaps: FlapReport,
-    /// The same in the quiet hours.
+    /// Flaps in the quiet hours.
     pub quiet_flaps: FlapReport,
     pub calibration: Calibrations,
     pub rules: Vec<PerRule>,
     pub kinds: BTreeMap<Kind, PerKind>,
-    /// What the breaker did, where there was one.
+    /// What the breaker did; `None` when it was off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<breaker::BreakerReport>,
-    /// What incidents cost the control plane.
+    /// The damage to the control plane.
     pub casualties: casualties::CasualtyReport,
 }
 
@@ -89,7 +89,7 @@ fn part(of: usize, all: usize) -> f64 {
     if all == 0 { 1.0 } else { of as f64 / all as f64 }
 }
 
-/// The value below which this part of them lies.
+/// The `q` quantile (0 to 1) by nearest rank; `None` when there are no values. Sorts the values.
 fn percentile(values: &mut [f64], q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -97,7 +97,7 @@ fn percentile(values: &mut [f64], q: f64) -> Option<f64> {
 }
 
 impl Report {
-    /// Adds everything up.
+    /// The report of all incidents and quiet hours.
     pub fn of(scores: &[Score], quiet: &[Score], seed: u64) -> Self {
         let wrong = which(scores, |score| !score.wrong.is_empty());
         let naive = (0..THRESHOLDS.len())
@@ -135,7 +135,7 @@ impl Report {
         report
     }
 
-    /// How the hooks at fault were found.
+    /// Adds how the webhooks at fault were found.
     fn add_culprits(&mut self, scores: &[Score]) {
         let found = scores.iter().flat_map(|score| &score.found);
         let all: Vec<&Found> = found.filter(|found| is_culprit(found.kind)).collect();
@@ -156,7 +156,7 @@ impl Report {
         self.intervals_p95 = percentile(&mut quick, 0.95);
     }
 
-    /// Which incidents are worth a look.
+    /// Adds the lists of incidents that are worth a look.
     fn add_lists(&mut self, scores: &[Score]) {
         let hooks = |found: &Found| found.kind.elsewhere().is_none();
         let with = |is: &dyn Fn(&Found) -> bool| which(scores, |score| score.found.iter().any(is));
@@ -169,14 +169,14 @@ impl Report {
     }
 }
 
-/// The indexes of those.
+/// The indexes of the incidents for which `is` holds.
 fn which(scores: &[Score], is: impl Fn(&Score) -> bool) -> Vec<u64> {
     let scores = scores.iter().filter(|score| is(score));
     scores.map(|score| score.index).collect()
 }
 
-/// What was claimed of hooks with this cause: how often, and how often rightly. What is said of one hook is one claim,
-/// whatever the rules.
+/// The number of claims with this cause, and how many were right. Equal claims of several rules about one webhook count
+/// once.
 fn claims_of(kind: Kind, scores: &[Score]) -> (usize, usize) {
     let (mut claims, mut right) = (0, 0);
     for score in scores {
@@ -230,7 +230,7 @@ fn per_kind(scores: &[Score]) -> BTreeMap<Kind, PerKind> {
     kinds
 }
 
-/// A number or a dash.
+/// The number with one decimal place, or a dash.
 fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
@@ -266,7 +266,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The figures that stand for the whole.
+    /// Writes the overall figures.
     fn sum(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! Holds what was said against what was true.
+//! Scores an incident: compares the verdicts with the ground truth.
 
 pub mod breaker;
 pub mod claims;
@@ -18,69 +18,71 @@ use crate::play::{Played, Trace};
 use claims::{Claim, Span, claims, naming, spans};
 use flaps::Flaps;
 
-/// The interval between two probes of one backend in calm times: the unit of the time to a verdict.
+/// Seconds between two probes of one backend in calm times: the unit of the time to a verdict.
 const PROBE_INTERVAL: f64 = 5.0;
-/// A fault that is over may be spoken of for so long.
+/// A verdict may still refer to a fault for this long after it is over.
 pub const GRACE: At = 70 * SECOND;
-/// A fault that is over may still be named for the first time for so long.
+/// A fault may still be named for the first time for this long after it is over.
 const LATE: At = 15 * SECOND;
-/// A fault that touched fewer calls than this is one that nobody felt.
+/// Least affected calls for a fault to count as felt.
 const FELT: usize = 3;
-/// One call that waits for its whole timeout on a dead connection is felt by whoever made it.
+/// The same for stale connections: a single call that waits for its whole timeout counts.
 const FELT_WHOLE: usize = 1;
-/// So many requests have to have waited for a seat.
+/// Least requests that waited for a seat for flow-control queueing to count as felt.
 const WAITS: usize = 50;
-/// A call is slow for the ledger from here on, in seconds.
+/// A call counts as slow from this many seconds on, or from eight times the webhook's usual time if that is more.
 const SLOW: f64 = 0.2;
 
-/// What became of one fault.
+/// How one fault was diagnosed.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Found {
     pub kind: Kind,
-    /// It was the only one.
+    /// It was the only fault of the incident.
     pub alone: bool,
-    /// It touched enough for somebody to be named.
+    /// It affected enough calls or requests that it must be diagnosed.
     pub felt: bool,
-    /// Named, or seen where that is all there is to do.
+    /// A webhook of it was called `Failing` (or `Suspect`, for [`Kind::is_for_suspects`]), or the right fault outside of
+    /// webhooks was named.
     pub named: bool,
-    /// By the right cause.
+    /// The cause that was named for the longest time is right.
     pub right_cause: bool,
-    /// The cause that was said for the longest time.
+    /// The cause that was named for the longest time.
     pub said: Option<&'static str>,
     /// From the fault's beginning to the first naming, in probe intervals.
     pub intervals: Option<f64>,
-    /// The hook was still named long after the fault was over.
+    /// A webhook of it was still called `Failing` more than [`GRACE`] after the fault was over.
     pub held: bool,
-    /// The rule that named a hook of it as failing first.
+    /// The rule that first called a webhook of it `Failing`.
     pub first_rule: Option<&'static str>,
-    /// Every rule that did.
+    /// Every rule that called a webhook of it `Failing`.
     pub rules: BTreeSet<&'static str>,
 }
 
-/// The reckoning of one incident.
+/// The score of one incident.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Score {
     pub index: u64,
     pub found: Vec<Found>,
-    /// Hooks that were named as failing without being it, each with when and what for.
+    /// Each wrong `Failing` verdict on a webhook: name, cause, instant and duration.
     pub wrong: Vec<String>,
-    /// Troubles laid to something that was well.
+    /// Each wrong verdict about a fault outside of webhooks: what, instant and duration.
     pub wrong_elsewhere: Vec<String>,
     pub claims: Vec<Claim>,
-    /// What went to and fro.
+    /// Verdicts that flapped.
     pub flaps: Flaps,
-    /// Per threshold: whether the naive judge was right.
+    /// For each of [`THRESHOLDS`]: whether the naive judge was right.
     pub naive: Vec<bool>,
-    /// Whether the core was right by the measure that the naive judge is held to.
+    /// Whether the core was right by a measure that can be compared with the naive judge's: no wrong culprit, and some felt
+    /// culprit named, if there was one.
     pub ours: bool,
     pub calls: u64,
-    /// What the breaker did, where there was one.
+    /// What the breaker did; `None` when it was off.
     pub breaker: Option<breaker::Reckoning>,
-    /// What it cost the control plane.
+    /// The damage to the control plane.
     pub toll: Toll,
 }
 
-/// Reckons up.
+/// Scores an incident that was played.
 pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
     let alone = incident.faults.len() == 1;
     let found: Vec<Found> = incident
@@ -116,7 +118,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
     score
 }
 
-/// A hook is to be named as failing for it.
+/// Whether a webhook must be called `Failing` for a fault of this kind.
 pub fn is_culprit(kind: Kind) -> bool {
     kind.elsewhere().is_none() && !kind.is_for_suspects() && kind != Kind::Noise
 }
@@ -140,7 +142,7 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
         {
             let (begun, over) = (from.max(window.0), until.min(window.1));
             if begun < over {
-                // Suspicion of something else is no sight of this.
+                // A suspicion with another cause does not count as seeing this fault.
                 if !fault.kind.is_for_suspects() || fault.kind.causes().contains(&cause) {
                     first = Some(first.map_or(begun, |first| first.min(begun)));
                 }
@@ -159,7 +161,7 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
         .max_by_key(|(_, time)| *time)
         .map(|(cause, _)| *cause);
     let (first_rule, rules) = naming(fault, window, incident, played);
-    // Whoever was there before hookwatch is counted from hookwatch's beginning.
+    // For a fault older than hookwatch, the time to a verdict starts when hookwatch starts.
     let began = fault.from.max(incident.begin);
     Found {
         kind: fault.kind,
@@ -175,7 +177,8 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
     }
 }
 
-/// Which causes say it rightly. Where what fails is let pass and probes see nothing, the mechanism is not to be known.
+/// The causes that count as right for this fault, given its cluster. When all webhooks of an `Erroring` fault fail open,
+/// hookwatch may not be able to find the mechanism, so the causes of `FailingOpen` are right as well.
 fn causes(fault: &Fault, incident: &Incident) -> &'static [Cause] {
     let open = fault
         .hooks
@@ -191,13 +194,13 @@ fn causes(fault: &Fault, incident: &Incident) -> &'static [Cause] {
     };
     match fault.kind {
         Kind::Erroring if open => Kind::FailingOpen.causes(),
-        // Before its dials give up by themselves, an API server has the same words for both.
+        // A webhook timeout shorter than the dial timeout hides the difference in the API server's message.
         Kind::Unreachable if fault.hooks.iter().any(dropped) => &[Cause::Unreachable, Cause::Hanging],
         kind => kind.causes(),
     }
 }
 
-/// Whether so many calls were touched, early enough for a verdict, that somebody has to be named.
+/// Whether the fault affected enough calls, at least 20 s before its end, that it must be diagnosed.
 fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
     let until = fault.until.saturating_sub(20 * SECOND);
     let from = fault.from.max(incident.begin);
@@ -205,7 +208,7 @@ fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
         let usual = incident.cluster.services[incident.cluster.hooks[*hook].service].latency;
         let is_slow = |took: At| as_seconds(took) >= SLOW.max(8.0 * usual);
         match fault.kind {
-            // Slow is who is slow for a while, not who has been late now and then.
+            // In the second half of the fault, a third of the calls must be slow: single late calls are no fault.
             Kind::Slow => {
                 let calls = || played.ledger.calls(*hook, (from + until) / 2, until);
                 let slow = calls().filter(|call| is_slow(call.took)).count();
@@ -236,11 +239,11 @@ fn found_elsewhere(
 ) -> Found {
     let trace = &played.trace;
     let felt = match fault.kind {
-        // Where a hook refuses everything at once, nobody has to wait for a seat.
+        // When a webhook refuses every write at once, no request has to wait for a seat.
         Kind::QueuedByFlowControl => played.ledger.waits(fault.from, fault.until) >= WAITS,
-        // What was so before anybody looked cannot be told to be more than usual.
+        // A load from before hookwatch started cannot be recognised as higher than usual.
         Kind::Overloaded => fault.from >= incident.begin,
-        // Writes that go another way do not wait for it, and neither do canaries.
+        // Only felt when canaries go to the replica: writes and canaries to other replicas do not wait for it.
         Kind::ReplicaDown => {
             let way = &incident.cluster.replicas[played.canaries_at];
             *way.serving.at(fault.from) != Serving::Up
@@ -286,7 +289,7 @@ fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
         let true_then = incident.faults.iter().any(|fault| {
             fault.kind.elsewhere() == Some(said) && turn.at < fault.until + GRACE && until > fault.from
         });
-        // That nothing explains it is no accusation.
+        // Unexplained accuses nothing, so it is never wrong.
         if !true_then && !happened(incident, said, turn.at) && said != NotAHook::Unexplained {
             wrong.push(format!(
                 "{} at {:.1} s for {:.1} s",
@@ -299,7 +302,7 @@ fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
     wrong
 }
 
-/// It was so for a moment, though nobody would call it a fault.
+/// Whether the condition was true at `at` or up to [`GRACE`] before, although it was too small to be a fault.
 fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
     let (cluster, before) = (&incident.cluster, at.saturating_sub(GRACE));
     match said {
@@ -314,7 +317,7 @@ fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
     }
 }
 
-/// Some API server, and not every one, was not serving for a moment of the time.
+/// Whether any API server was not serving at some time in the span.
 fn replica_was_down(cluster: &Cluster, from: At, until: At) -> bool {
     let down = |replica: &ReplicaSpec| {
         let mut serving = replica.serving.within(from, until);
@@ -323,7 +326,7 @@ fn replica_was_down(cluster: &Cluster, from: At, until: At) -> bool {
     cluster.replicas.iter().any(down)
 }
 
-/// Whether anything that hookwatch can read tells of it.
+/// Whether anything that hookwatch can observe shows the fault.
 fn is_visible(fault: &Fault, incident: &Incident) -> bool {
     let cluster = &incident.cluster;
     let hooks = || fault.hooks.iter().map(|hook| &cluster.hooks[*hook]);
@@ -338,13 +341,13 @@ fn is_visible(fault: &Fault, incident: &Incident) -> bool {
             || !service.backends.iter().any(|backend| *backend.listed.at(soon))
             || !service.trusted.at(soon)
     });
-    // Releases before 1.24 count neither what fails open nor calls by their code.
+    // Release::Old exposes neither fail_open_count nor webhook_request_total.
     let old = cluster
         .replicas
         .iter()
         .any(|replica| *replica.release.at(fault.from) == Release::Old);
     let untold = old && fault.kind != Kind::Hanging && hooks().all(|hook| !hook.fails);
-    // Metrics know a webhook's name and not its configuration.
+    // Metrics have the webhook's name but not its configuration.
     let ambiguous = hooks().all(|hook| {
         cluster
             .hooks
@@ -354,16 +357,16 @@ fn is_visible(fault: &Fault, incident: &Incident) -> bool {
             > 1
     });
     match fault.kind {
-        // Who was slow before anybody looked, and not by much, may be so by nature.
+        // A webhook that was slightly slow before hookwatch started may always be so.
         Kind::Slow => (fault.from >= incident.begin || fault.severity >= 0.6) && (probes_see || !ambiguous),
-        // Fresh probes are fine, and the one that was kept proves nothing that nobody meets.
+        // Probes on new connections succeed, and a failing kept probe alone does not show that calls fail: only counters do.
         Kind::StaleConnection => !(untold || ambiguous),
         _ => probes_see || !(untold || ambiguous),
     }
 }
 
-/// Right where there is a culprit: most of what it named while the fault lasted is one. Where there is none: it
-/// named nobody.
+/// Whether the naive judge was right. With a culprit: more than half of what it named during faults is a culprit. Without
+/// one: it named nothing.
 fn naive_is_right(incident: &Incident, played: &Played, threshold: usize) -> bool {
     let named = &played.naive.named[threshold];
     let culprits: Vec<&Fault> = incident
@@ -373,7 +376,7 @@ fn naive_is_right(incident: &Incident, played: &Played, threshold: usize) -> boo
         .collect();
     if culprits.is_empty() {
         let accused = |(at, series): &&(At, usize)| {
-            // A bad backend among good ones may rightly be laid to its hook.
+            // To name the webhook of a Partial fault is not wrong.
             !incident.faults.iter().any(|fault| {
                 fault.kind == Kind::Partial
                     && fault.from <= *at

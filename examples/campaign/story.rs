@@ -1,4 +1,4 @@
-//! The story of one incident: what was true, what was said of it and when, and why.
+//! Prints one incident: the ground truth, the timeline of verdicts with their evidence, and the score.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::naive::THRESHOLDS;
 use crate::play::Played;
 use crate::score::Score;
 
-/// Tells it.
+/// The incident as text. `in_full` adds the evidence, if [`Manner::in_full`](crate::play::Manner::in_full) recorded it.
 pub fn tell(incident: &Incident, played: &Played, score: &Score, in_full: bool) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -1,8 +1,8 @@
-//! `campaign trace`: every change of a verdict and every act of the breaker, in one file.
+//! `campaign trace`: writes every change of a verdict and every change by the breaker to one file.
 //!
-//! The file is the same for the same build and arguments, whatever the number of threads. It begins with a line of
-//! what was asked for; a block for each incident, quiet hour, recording and folder of scrapes follows, and then
-//! [`END`], without which it was cut off.
+//! The same build and arguments give the same file, whatever the number of threads. Its first line has the seed, the
+//! breaker and the draws. A block for each incident, quiet hour, recording and folder of scrapes follows. The last line
+//! is [`END`]; a file without it was cut off.
 
 mod figures;
 mod said;
@@ -28,10 +28,10 @@ pub use figures::Figures;
 use said::Scribe;
 pub use said::{is_bypass, rank};
 
-/// The last line of a trace that is whole.
+/// The last line of a complete trace.
 pub const END: &str = "# end";
 
-/// What `trace` was asked for.
+/// Arguments of `trace`.
 #[derive(Debug, clap::Args)]
 pub struct TraceArguments {
     /// File to write, compressed when its name ends in .gz
@@ -40,33 +40,33 @@ pub struct TraceArguments {
     /// How many incidents
     #[arg(long, default_value_t = 0)]
     pub incidents: u64,
-    /// What all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// What to draw incidents from
     #[arg(long, value_enum, default_value_t = Draws::Usual)]
     pub draws: Draws,
-    /// With the breaker on, and how far it may go
+    /// Turn the breaker on, up to this rung
     #[arg(long, value_enum)]
     pub breaker: Option<Farthest>,
-    /// Quiet days
+    /// Simulated days without a fault
     #[arg(long, default_value_t = 0.0)]
     pub quiet_days: f64,
-    /// Folders with recordings of the daemon: each is one, or holds a folder for each
+    /// Recordings of the daemon: each folder is one, or contains one per subfolder
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub recordings: Vec<PathBuf>,
-    /// Folders with scrapes named `*_<unix-ms>.prom[.gz]`: each is such a folder, or holds several
+    /// Folders with scrapes named `*_<unix-ms>.prom[.gz]`, or with such folders inside
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scrapes: Vec<PathBuf>,
     /// Threads; 0 for as many as there are cores
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
-    /// Also write how right all incidents together were, as JSON
+    /// Also write the accuracy over all incidents, as JSON
     #[arg(long, value_name = "FILE", hide = true)]
     pub figures: Option<PathBuf>,
 }
 
-/// What a block is made from.
+/// The source of a block.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     Incident(u64),
@@ -75,14 +75,14 @@ enum Source {
     Scrapes(String, PathBuf),
 }
 
-/// Makes the trace and writes it.
+/// Creates the trace and writes it.
 ///
 /// # Errors
-/// When a folder cannot be read or replayed, or the file cannot be written.
+/// When a folder cannot be read or replayed or contains nothing to replay, or when the file cannot be written.
 pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
     let sources = sources(arguments)?;
     let compressed = arguments.into.extension().is_some_and(|ending| ending == "gz");
-    // Each block is compressed alone: gzip files one after the other are a gzip file.
+    // Each block is compressed separately: concatenated gzip files are a valid gzip file.
     let pack = |text: &str| -> anyhow::Result<Vec<u8>> {
         if !compressed {
             return Ok(text.as_bytes().to_vec());
@@ -148,7 +148,8 @@ fn is_scrape(name: &str) -> bool {
     name.strip_suffix(".gz").unwrap_or(name).ends_with(".prom")
 }
 
-/// The folders that hold a file of that kind, by the name of the folder that was given and their own.
+/// The folders among `given` and their subfolders that contain a file for which `is_one` holds, with their names in the
+/// trace: the folder's name, or `{folder}/{subfolder}`.
 fn named(given: &[PathBuf], is_one: impl Fn(&str) -> bool) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for folder in given {

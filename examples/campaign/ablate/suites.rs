@@ -1,4 +1,4 @@
-//! The core's own tests, with a change.
+//! Runs the core's own tests with a change.
 
 use std::process::Command;
 
@@ -6,11 +6,11 @@ use hookwatch::domain::thresholds::ablation;
 
 use super::Change;
 
-/// What is said of the tests that a change cannot reach.
+/// Printed after the results: the tests that a change cannot reach.
 pub const NOT_RUN: &str = "The integration tests properties, recordings and hostile were not run: only the \
                            core's own tests go by a change, the others link it as it is.";
 
-/// Which of the core's tests notice a change, in words.
+/// Runs the core's tests with a change; returns which of them fail, in words.
 pub fn try_with(change: &Change) -> String {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
@@ -44,7 +44,7 @@ pub fn try_with(change: &Change) -> String {
     }
 }
 
-/// The names of those that failed.
+/// The names of the failed tests in the output of `cargo test`.
 fn failed(output: &str) -> Vec<&str> {
     let lines = output.lines();
     lines

@@ -1,18 +1,18 @@
-//! What came of all changes, those with the largest effect first.
+//! The results of all changes, those with the largest effect first.
 
 use std::fmt;
 
 use super::Change;
 use crate::trace::Figures;
 
-/// By how much the figures moved.
+/// The differences of the figures with a change from those without.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Moved {
-    /// The right culprit, in points.
+    /// Share of faults with the right culprit, in percentage points.
     pub right: f64,
-    /// Incidents with a wrong culprit, in points.
+    /// Share of incidents with a wrong culprit, in percentage points.
     pub wrong: f64,
-    /// Innocent hooks bypassed.
+    /// Number of bypasses of innocent webhooks.
     pub innocent: i64,
 }
 
@@ -36,18 +36,18 @@ impl Moved {
     }
 }
 
-/// One change.
+/// One change and its result.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Row {
     pub change: Change,
-    /// What was done, in words.
+    /// The change in words.
     pub done: String,
-    /// Incidents, recordings and folders of scrapes of which something else was said.
+    /// Incidents, recordings and folders of scrapes with a different trace.
     pub differ: usize,
     /// Bypasses that are new or earlier.
     pub sooner: usize,
     pub moved: Option<Moved>,
-    /// Why nothing can be said of it.
+    /// Why the change could not be tried; `None` when it could.
     pub broke: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// See the module's head.
+/// The figures without a change, and the rows by effect.
 #[derive(Debug, serde::Serialize)]
 pub struct Table {
     before: Figures,
@@ -97,7 +97,7 @@ impl Table {
         Self { before, rows }
     }
 
-    /// What nothing came of.
+    /// The changes that made no difference, each with its description.
     pub fn without_effect(&self) -> impl Iterator<Item = (&Change, &str)> {
         let rows = self.rows.iter().filter(|row| row.is_without_effect());
         rows.map(|row| (&row.change, row.done.as_str()))

@@ -1,4 +1,4 @@
-//! What the breakers of two builds did to the same hook.
+//! Compares the changes that the breakers of two builds made to the same webhook.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,13 @@ struct Act<'a> {
     to: &'a str,
 }
 
-/// What it costs to leave an act without its like. A pair has to be cheaper than two of those.
+/// Costs of the alignment (an edit distance): of an act without a counterpart, of a pair at different instants, and of a
+/// pair on different rungs. A pair is only made when it costs less than leaving both alone.
 const ALONE: u32 = 2;
 const MOVED: u32 = 1;
 const OTHER_RUNG: u32 = 3;
 
-/// Counts the acts that differ, each paired with its like of the other build where it has one.
+/// Counts the acts that differ, after pairing each with its counterpart of the other build, if there is one.
 pub fn differences(left: &[Line], right: &[Line], found: &mut Found) {
     let [left, right] = [left, right].map(by_hook);
     let hooks: BTreeSet<&str> = left.keys().chain(right.keys()).copied().collect();
@@ -36,11 +37,11 @@ fn by_hook<'a>(lines: &'a [Line]) -> BTreeMap<&'a str, Vec<Act<'a>>> {
     acts
 }
 
-/// What it costs to take `b` for the like of the act at that place; `None` when it is not.
+/// The cost of pairing `b` with the act at `index`; `None` when they cannot be a pair.
 fn cost(left: &[Act], index: usize, b: Act) -> Option<u32> {
     let a = left[index];
     let mut later = left[index..].iter();
-    // A bypass after the hook was restored is not the bypass from before, come late: it is another.
+    // A bypass after the webhook was restored is a new bypass and not a later instance of the earlier one.
     let restored = later
         .find(|act| act.to == "original")
         .map_or(u64::MAX, |act| act.at);
@@ -54,7 +55,7 @@ fn cost(left: &[Act], index: usize, b: Act) -> Option<u32> {
 }
 
 fn one(left: &[Act], right: &[Act], found: &mut Found) {
-    // costs[i][j] is the least that the rests from i and j cost.
+    // costs[i][j] is the least cost of aligning left[i..] with right[j..].
     let mut costs = vec![vec![0; right.len() + 1]; left.len() + 1];
     for i in (0..=left.len()).rev() {
         for j in (0..=right.len()).rev() {

@@ -13,10 +13,10 @@ use super::Options;
 use crate::model::as_seconds;
 use crate::trace::END;
 
-/// The kinds of blocks, in the order in which they stand in a trace.
+/// The kinds of blocks, in the order in which a trace has them.
 pub const KINDS: [&str; 4] = ["incident", "quiet", "recording", "scrapes"];
 
-/// Ordered as the blocks of a trace are.
+/// The name of a block. Its order is that of the blocks in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     /// Index into [`KINDS`].
@@ -53,7 +53,7 @@ pub struct Block {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Microseconds.
+    /// Instant in microseconds.
     pub at: u64,
     /// `hook`, `plane` or `act`.
     pub kind: &'a str,
@@ -75,7 +75,7 @@ impl fmt::Display for Line<'_> {
 }
 
 impl Block {
-    /// The lines that are to be held against another build's.
+    /// The lines to compare. With `ignore_confidence`, the confidence and the lines in which nothing else changes are left out.
     pub fn parsed(&self, options: Options) -> anyhow::Result<Vec<Line<'_>>> {
         let mut last = BTreeMap::new();
         let mut parsed = Vec::new();
@@ -132,7 +132,7 @@ impl Blocks {
         }
     }
 
-    /// The seed and the breaker.
+    /// The first line of the trace: seed, breaker and draws.
     pub fn made_with(&self) -> &str {
         &self.made_with
     }
@@ -150,7 +150,7 @@ impl Blocks {
                 continue;
             }
             if line == END {
-                // Every further call ends here as well.
+                // Further calls read this line again and return None.
                 self.lines = (Box::new(END.as_bytes()) as Box<dyn BufRead>).lines();
                 return Ok(self.begun.take().map(|name| Block { name, lines }));
             }

@@ -1,4 +1,4 @@
-//! In what two traces differ, counted and in words.
+//! The differences of two traces, counted and displayed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ pub enum Difference {
     Health,
     Cause,
     Effect,
-    /// And nothing but that.
+    /// The confidence differs and nothing else.
     Confidence,
     Writes,
     NotAHook,
@@ -20,9 +20,9 @@ pub enum Difference {
     ActEarlier,
     ActLater,
     OtherRung,
-    /// A bypass that is new or earlier. Counted among the acts as well.
+    /// A bypass that is new or earlier. It is also counted as an act that was added, is earlier or has another rung.
     BypassSooner,
-    /// A bypass that lets more writes pass the hook. Counted among the other rungs as well.
+    /// A bypass that exempts more writes. It is also counted as [`Self::OtherRung`].
     BypassFurther,
 }
 
@@ -43,7 +43,7 @@ impl Difference {
     ];
 }
 
-/// How often each was found.
+/// The number of each difference in one block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found(BTreeMap<Difference, usize>);
 
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-/// Of one kind of blocks.
+/// Counts of blocks of one kind.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     same: usize,
@@ -64,10 +64,10 @@ struct Tally {
 
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What the traces were made with, where that is not the same.
+    /// The first lines of the traces, when they differ.
     unlike: Option<[String; 2]>,
     tallies: [Tally; KINDS.len()],
-    /// By difference: how often, and in how many blocks.
+    /// For each difference: how often, and in how many blocks.
     counts: BTreeMap<Difference, (usize, usize)>,
     shown: Vec<String>,
 }
@@ -85,7 +85,7 @@ impl Report {
         self.tallies[kind].same += 1;
     }
 
-    /// `shown` is the first line that differs, of either, where it is to be shown.
+    /// Records a block that differs. `shown` has the first differing line of each trace, when it should be displayed.
     pub fn differ(&mut self, name: &Name, found: &Found, shown: Option<[Option<String>; 2]>) {
         self.tallies[name.kind].differ += 1;
         for (difference, count) in &found.0 {
@@ -106,7 +106,7 @@ impl Report {
         self.tallies[name.kind].only_after += 1;
     }
 
-    /// How many blocks differ that are in both.
+    /// Number of blocks that are in both traces and differ.
     pub fn differing(&self) -> usize {
         self.tallies.iter().map(|tally| tally.differ).sum()
     }
@@ -116,7 +116,7 @@ impl Report {
         self.unlike.is_none() && self.tallies.iter().all(alike)
     }
 
-    /// How often it was found, and in how many blocks.
+    /// How often a difference was found, and in how many blocks.
     pub fn count(&self, difference: Difference) -> (usize, usize) {
         self.counts.get(&difference).copied().unwrap_or_default()
     }

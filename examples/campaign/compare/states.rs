@@ -1,11 +1,12 @@
-//! What two builds said of the same hook, or of the control plane, over the time of a block.
+//! Compares the verdicts of two builds on the same webhook, or on the control plane, over the time of a block.
 
 use std::collections::BTreeSet;
 
 use super::blocks::Line;
 use super::report::{Difference, Found};
 
-/// Kind of line, its fields, and what it is called when the confidence, which is the field after them, differs alone.
+/// A kind of line, the differences of its fields in order, and the difference when only the last field, the confidence,
+/// differs.
 type Kind = (&'static str, &'static [Difference], Difference);
 
 const SAID: [Kind; 2] = [
@@ -21,7 +22,7 @@ const SAID: [Kind; 2] = [
     ),
 ];
 
-/// Counts for each field the stretches of time in which it differs.
+/// Counts, for each field, the spans of time during which it differs.
 pub fn differences(left: &[Line], right: &[Line], found: &mut Found) {
     for kind in SAID {
         let lines = left.iter().chain(right).filter(|line| line.kind == kind.0);

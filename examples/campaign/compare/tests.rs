@@ -13,7 +13,7 @@ fn held(before: &str, after: &str, options: Options) -> anyhow::Result<Report> {
     compare(&write("a", before)?, &write("b", after)?, options)
 }
 
-/// What one incident with those lines differs in from one with others.
+/// The differences between two traces of one incident with these lines.
 fn found(before: &str, after: &str) -> Vec<(Difference, usize)> {
     let [before, after] = [before, after].map(|lines| format!("incident 3\n{lines}"));
     let report = held(&before, &after, Options::default()).unwrap();

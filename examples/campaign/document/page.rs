@@ -1,6 +1,7 @@
-//! docs/diagnosis.md as a function of the tables in the code and of what was measured.
+//! docs/diagnosis.md as a function of the tables in the code and of the measurements.
 //!
-//! The test that holds the page includes this file, so it knows the library and nothing else of the campaign.
+//! The test that compares the page with the code includes this file, so it may use the library but nothing else of the
+//! campaign.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use hookwatch::domain::diagnose::rules::{DiagnosisRule, TABLE};
 use hookwatch::domain::thresholds::{CHOSEN, KUBERNETES, MEASURED as FROM_A_SERVER, Threshold};
 use hookwatch::domain::vocabulary::Health;
 
-/// A line that begins so holds what was measured, by the run that the first of them names.
+/// Begins each line with measurements. The first such line names the run that they are from.
 pub const MEASURED: &str = "Measured: ";
 
 const HEAD: &str = "\
@@ -103,12 +104,12 @@ Where the tables alone have changed, `HOOKWATCH_BLESS=1 cargo test --test reposi
 figures that it has.
 ";
 
-/// The two numbers of a rule: that the webhook is at fault, and that the cause is right as well.
+/// The two confidences of a rule: that the webhook is at fault, and that the cause is right as well.
 pub fn confidences(rule: &DiagnosisRule) -> (f64, f64) {
     (rule.webhook_confidence, rule.confidence)
 }
 
-/// The whole page. `measured` says what was measured of a rule, and with which run by the name "".
+/// The whole page. `measured` returns the measurements of a rule or threshold by its name, and for "" the run they are from.
 pub fn page(measured: &dyn Fn(&str) -> Option<String>) -> String {
     let mut text = format!("{HEAD}## The rules\n\nIn the order in which they are tried.\n\n");
     push(&mut text, measured(""));
@@ -159,7 +160,7 @@ fn section(text: &mut String, rule: &DiagnosisRule, measured: &dyn Fn(&str) -> O
     }
 }
 
-/// The lines of a comment in the code as one.
+/// Joins the lines of a comment in the code into one.
 fn joined(lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     lines.join(" ")
@@ -178,12 +179,12 @@ const COLUMNS: &str = "| Name | Value | What it means |";
 
 fn row(threshold: &Threshold) -> String {
     let about = joined(threshold.about).replace('|', "\\|");
-    // A link between items of the code.
+    // Intra-doc links become plain code.
     let about = about.replace("[`", "`").replace("`]", "`");
     format!("| `{}` | {} | {about} |", threshold.name, value(threshold.value))
 }
 
-/// `s(90)` as 90 s, `ms(5_500)` as 5500 ms.
+/// Formats `s(90)` as 90 s and `ms(5_500)` as 5500 ms.
 fn value(code: &str) -> String {
     let code = code.replace('_', "");
     let inside = |unit: &str| {

@@ -1,4 +1,4 @@
-//! What the breaker did, in figures.
+//! The breaker's part of the report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::incident::Kind;
 use crate::score::Score;
 use crate::score::breaker::{Handled, Harm, Reckoning, longest};
 
-/// Faults that keep or slow writes, and what was done about them.
+/// Felt faults that block or delay writes, and what the breaker did about them.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub faults: usize,
@@ -19,44 +19,44 @@ pub struct Figures {
     /// From the fault's beginning to the bypass, in probe intervals.
     pub intervals_median: Option<f64>,
     pub intervals_p95: Option<f64>,
-    /// By rung.
+    /// Bypassed faults by their highest rung.
     pub rungs: BTreeMap<String, usize>,
-    /// Of those that were bypassed.
+    /// Bypassed faults whose webhooks were all restored.
     pub restored: usize,
     /// From the fault's end to the restore, in seconds.
     pub restored_median: Option<f64>,
     pub restored_p95: Option<f64>,
-    /// Faults in which a hook failed again after it had been let back.
+    /// Faults with relapses: a webhook was bypassed again after it had been restored or put on probation.
     pub relapsed: usize,
     pub relapses: usize,
-    /// What held the breaker back where it did nothing.
+    /// Faults without a bypass by the reason that held the breaker back.
     pub held_back: BTreeMap<&'static str, usize>,
 }
 
-/// See the module's head.
+/// What the breaker did in all incidents and quiet hours.
 #[derive(Debug, Serialize)]
 pub struct BreakerReport {
-    /// Bypasses, those of relapses and of changed rungs included.
+    /// Bypasses, including those after relapses and changes of the rung.
     pub bypasses: usize,
-    /// Bypasses of hooks that nothing was wrong with, each with its incident.
+    /// Bypasses of innocent webhooks, each with the index of its incident.
     pub innocent: Vec<(u64, String)>,
-    /// For how many seconds the one of those stood that stood the longest: about half a minute is what a shield takes to be gone.
+    /// Seconds that the longest of the innocent bypasses lasted. The breaker takes about 30 s to remove a shield.
     pub innocent_stood: Option<f64>,
-    /// Bypasses that were begun when the fault was over.
+    /// Bypasses that began after the fault was over.
     pub late: Vec<(u64, String)>,
-    /// Bypasses of hooks that were not called `Failing` by then, each with its incident.
+    /// Bypasses of webhooks that were not called `Failing` at that time, each with the index of its incident.
     pub unnamed: Vec<(u64, String)>,
-    /// Skips of hooks that fail open, while they are dead.
+    /// Skips of webhooks that fail open.
     pub dead: usize,
-    /// Skips of hooks that fail open and were alive, each with its incident.
+    /// Those of the skips that began while no fault kept the webhook from answering, each with the index of its incident.
     pub alive: Vec<(u64, String)>,
-    /// Incidents in which a hook was not as its owner has it in the end.
+    /// Incidents in which a webhook was never restored.
     pub left: Vec<u64>,
-    /// Bypasses in quiet hours, each with its hour.
+    /// Bypasses of innocent webhooks in quiet hours, each with the index of its hour.
     pub quiet: Vec<(u64, String)>,
-    /// The same of those.
+    /// Seconds that the longest of those lasted.
     pub quiet_stood: Option<f64>,
-    /// Bypasses in hours in which a leader would have been lost without: what always takes its time was too much for it.
+    /// Bypasses in quiet hours in which a leader would have been lost without the breaker, because a webhook is always slow.
     pub needed: Vec<(u64, String)>,
     pub blocking: Figures,
     pub delaying: Figures,
@@ -64,7 +64,7 @@ pub struct BreakerReport {
 }
 
 impl BreakerReport {
-    /// Adds everything up; `None` where there was no breaker.
+    /// The breaker's report; `None` when it was off.
     pub(super) fn of(scores: &[Score], quiet: &[Score]) -> Option<Self> {
         let reckoned = |scores: &[&Score]| -> Vec<(u64, Reckoning)> {
             let reckonings = scores.iter();

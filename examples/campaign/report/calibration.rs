@@ -1,4 +1,4 @@
-//! How often what was claimed with a confidence was so.
+//! Calibration: how often claims of a given confidence were right.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use super::{part, percent};
 use crate::incident::Kind;
 use crate::score::claims::{Claim, Estimate};
 
-/// Bands of ten points each.
+/// Number of bands of confidence, each 0.1 wide.
 const BANDS: usize = 10;
-/// A band is off when it is wrong by more than this, and by no chance.
+/// A band is off when the share of right claims differs from the mean confidence by more than this.
 const OFF: f64 = 0.05;
-/// With fewer claims it may be chance.
+/// Least claims for a band to be off: with fewer, the difference may be chance.
 const ENOUGH: usize = 200;
 
 /// The claims of one band of confidence.
@@ -26,26 +26,27 @@ pub struct Band {
     pub claimed: f64,
     /// The share that was right.
     pub right: f64,
-    /// The two are more than five points apart, in 200 claims or more.
+    /// Whether the two differ by more than five points in at least 200 claims.
     pub off: bool,
-    /// What was said of what instead, how often.
+    /// Wrong claims: `{claimed cause} of {actual kind}`, and how often.
     pub wrong: BTreeMap<String, usize>,
 }
 
-/// One of the two numbers of a verdict, held against what was so.
+/// The calibration of one of the two confidences of a verdict.
 #[derive(Debug, Default, Serialize)]
 pub struct Calibration {
-    /// The mean square of what is missing: 0 is perfect, 0.25 what a coin has that always says one half.
+    /// Brier score: mean squared difference between confidence and truth. 0 is perfect; always claiming 0.5 gives 0.25.
+    /// `None` without claims.
     pub brier: Option<f64>,
     pub bands: Vec<Band>,
 }
 
-/// Both numbers.
+/// The calibration of both confidences.
 #[derive(Debug, Default, Serialize)]
 pub struct Calibrations {
-    /// That the webhook is at fault.
+    /// Confidence that the webhook is at fault.
     pub webhook: Calibration,
-    /// That it is, and that the cause is right.
+    /// Confidence that the webhook is at fault and the cause is right.
     pub cause: Calibration,
 }
 
@@ -60,7 +61,7 @@ impl Calibrations {
 }
 
 fn band(claimed: f64) -> usize {
-    // 0.7 is of the band that begins there, whatever the last bit.
+    // The small addition keeps a confidence such as 0.7 in the band that begins with it, despite rounding.
     ((claimed * BANDS as f64 + 1e-9) as usize).min(BANDS - 1)
 }
 

@@ -1,4 +1,4 @@
-//! What incidents cost the control plane, added up.
+//! The damage to the control plane in all incidents.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::casualties::Casualties;
 use crate::score::Score;
 
-/// Of all incidents.
+/// The sum over all incidents.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sum {
     pub incidents_with_leaders_lost: usize,
     #[serde(flatten)]
     pub casualties: Casualties,
-    /// Those in which a leader was lost.
+    /// Indexes of the incidents in which a leader was lost.
     pub incidents: Vec<u64>,
 }
 
-/// See the module's head.
+/// The damage with and without the breaker.
 #[derive(Debug, Default, Serialize)]
 pub struct CasualtyReport {
     pub without_breaker: Sum,

@@ -1,4 +1,4 @@
-//! What went to and fro, in all incidents together.
+//! Flaps in all incidents.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use serde::Serialize;
 use crate::score::Score;
 use crate::score::flaps::Flaps;
 
-/// How often one thing went to and fro.
+/// Flaps of one kind: how often, and in how many incidents.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Flapping {
     pub times: usize,
     pub incidents: usize,
-    /// The incident with the most, and how many.
+    /// Index of the incident with the most flaps, and how many it has.
     pub worst: Option<(u64, usize)>,
 }
 
-/// See the module's head.
+/// Flaps of verdicts and of the state of writes.
 #[derive(Debug, Default, Serialize)]
 pub struct FlapReport {
-    /// Hooks that went from failing to healthy and were failing again within 10 s.
+    /// See [`Flaps::verdicts`].
     pub verdicts: Flapping,
-    /// States of writes that were left and came back within 10 s, while no fault began or ended.
+    /// See [`Flaps::writes`].
     pub writes: Flapping,
 }
 

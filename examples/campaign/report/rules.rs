@@ -1,4 +1,4 @@
-//! How right each rule of the table is, and what it is good for.
+//! How often each rule of the diagnosis is right, and how many faults it finds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use super::{part, percent};
 use crate::score::claims::Claim;
 use crate::score::{Found, Score, is_culprit};
 
-/// How much of what was said was right.
+/// How many claims there were, and how many were right.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Tally {
     pub claims: usize,
     /// The webhook was at fault.
     pub webhook_right: usize,
-    /// And the cause was right.
+    /// The webhook was at fault and the cause was right.
     pub cause_right: usize,
 }
 
@@ -26,18 +26,19 @@ pub struct Tally {
 pub struct PerRule {
     pub name: &'static str,
     pub health: Health,
-    /// What counts as a claim.
+    /// What counts as a claim; see [`Claim::counted`].
     #[serde(flatten)]
     pub counted: Tally,
-    /// Every suspicion, of whatever and however short.
+    /// Every suspicion, with any cause and however short.
     pub suspicions: Tally,
-    /// How much [`PerRule::measured`] holds, and its shares: what the two numbers of the rule should be.
+    /// Number of claims in [`PerRule::measured`]. The next two fields are the shares that were right, which the rule's two
+    /// confidences should equal; `None` without claims.
     pub measured: usize,
     pub webhook: Option<f64>,
     pub cause: Option<f64>,
-    /// Of all felt faults of hooks: the right hook was named as failing, and first by this rule.
+    /// Share of all felt faults for which this rule was the first to call the right webhook `Failing`.
     pub named_first: f64,
-    /// It was named by this rule at some time.
+    /// Share of all felt faults for which this rule called the right webhook `Failing` at some time.
     pub named: f64,
 }
 
@@ -53,8 +54,8 @@ impl Tally {
         (self.claims > 0).then(|| (share(self.webhook_right), share(self.cause_right)))
     }
 
-    /// The shares as they would be with one right and one wrong claim more: with few claims that is nearer to one
-    /// half, where nothing is known. This is Laplace's rule of succession.
+    /// The shares with one more right and one more wrong claim (Laplace's rule of succession), which keeps shares of few
+    /// claims near one half. `None` without claims.
     pub fn smoothed(self) -> Option<(f64, f64)> {
         let share = |right| (right + 1) as f64 / (self.claims + 2) as f64;
         (self.claims > 0).then(|| (share(self.webhook_right), share(self.cause_right)))
@@ -62,7 +63,7 @@ impl Tally {
 }
 
 impl PerRule {
-    /// What says how right it is: its claims; of a rule that suspects, all its suspicions, however short.
+    /// What the rule's confidences are fitted to: all suspicions of a rule that suspects, and the claims of any other rule.
     pub fn measured(&self) -> Tally {
         if self.health == Health::Suspect {
             self.suspicions
@@ -72,7 +73,7 @@ impl PerRule {
     }
 }
 
-/// Every rule, in the table's order.
+/// The figures of every rule, in the order of [`TABLE`].
 pub fn per_rule(scores: &[Score]) -> Vec<PerRule> {
     let (mut counted, mut suspicions) = (BTreeMap::new(), BTreeMap::new());
     for claim in scores.iter().flat_map(|score| &score.claims) {
@@ -117,7 +118,7 @@ pub fn per_rule(scores: &[Score]) -> Vec<PerRule> {
     TABLE.iter().map(|rule| of_rule(rule.name, rule.health)).collect()
 }
 
-/// The rules as a table; those that said nothing are left out.
+/// Displays the rules as a table, without those that made no claim.
 pub(super) struct Shown<'a>(pub(super) &'a [PerRule]);
 
 impl fmt::Display for Shown<'_> {

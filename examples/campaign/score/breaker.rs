@@ -1,4 +1,4 @@
-//! Holds what the breaker did against what was true.
+//! Scores the breaker: compares its changes with the ground truth.
 
 use hookwatch::domain::act::breaker::{Rung, To};
 use hookwatch::domain::vocabulary::Health;
@@ -10,59 +10,59 @@ use crate::model::manner::Manner;
 use crate::model::{At, SECOND, as_seconds};
 use crate::play::Played;
 
-/// What a fault does to those who write.
+/// The effect of a fault on writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum Harm {
     /// Writes are refused.
     Blocking,
-    /// Writes get through late.
+    /// Writes are delayed.
     Delaying,
-    /// Writes get through.
+    /// Writes are neither refused nor delayed.
     None,
 }
 
-/// What the breaker did about one fault of a hook.
+/// What the breaker did about one fault of webhooks.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Handled {
     pub kind: Kind,
     pub harm: Harm,
-    /// Somebody felt it; or would have, had the hook not been bypassed.
+    /// It affected enough calls, or was bypassed before it could.
     pub felt: bool,
-    /// How far one of its hooks was bypassed.
+    /// The highest rung of its webhooks' bypasses; `None` without a bypass.
     pub rung: Option<Rung>,
     /// From the fault's beginning to the first bypass, in probe intervals.
     pub intervals: Option<f64>,
-    /// Seconds from the fault's end until its hooks were all as their owners have them; below zero where that was
-    /// before it.
+    /// Seconds from the fault's end until all of its webhooks were restored; negative when that was earlier. `None` without a
+    /// bypass, or when one was never restored.
     pub restored: Option<f64>,
-    /// How often it failed again after it had been let back, be it to canaries alone.
+    /// How often a webhook was bypassed again after it had been restored or put on probation.
     pub relapses: usize,
-    /// Where it was not bypassed: what held the breaker back last, if anything did.
+    /// Without a bypass: the last reason that the breaker gave for holding back, if any.
     pub held_back: Option<&'static str>,
 }
 
-/// The reckoning of the breaker in one incident.
+/// The breaker's score in one incident.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Reckoning {
     pub handled: Vec<Handled>,
     pub bypasses: usize,
-    /// Bypasses of hooks that nothing was wrong with at that time, or that did no more than deny.
+    /// Bypasses of innocent webhooks: without a fault at that time, or with nothing but denials.
     pub innocent: Vec<String>,
-    /// For how many seconds the one of them stood that stood the longest, at most until the end.
+    /// Seconds that the longest of the innocent bypasses lasted, at most until the incident's end.
     pub innocent_stood: Option<f64>,
-    /// Bypasses that were begun when the fault was over already.
+    /// Bypasses that began after the fault was over.
     pub late: Vec<String>,
-    /// Bypasses of hooks that were not called `Failing` by then: the verdict came later than the breaker needed.
+    /// Bypasses of webhooks that were not called `Failing` at that time: the breaker was earlier than the verdict.
     pub unnamed: Vec<String>,
-    /// Skips of hooks that fail open.
+    /// Skips of webhooks that fail open.
     pub dead: usize,
-    /// Those of them that were begun while nothing kept the hook from answering.
+    /// Those of them that began while no fault kept the webhook from answering.
     pub alive: Vec<String>,
-    /// Hooks that were never brought back.
+    /// Webhooks that were never restored.
     pub left: Vec<usize>,
 }
 
-/// Reckons up.
+/// Scores the breaker; `None` when it was off.
 pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> {
     let broken = played.broken.as_ref()?;
     let bypasses = || broken.acts.iter().filter(|act| matches!(act.to, To::Bypass(_)));
@@ -87,7 +87,7 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
     for act in bypasses().filter(|act| was_bypassed(&broken.acts, act).is_none()) {
         let turns = played.trace.hooks[act.hook].iter();
         let last = turns.take_while(|turn| turn.at <= act.at).last();
-        // What is said after the incident's end is not written down.
+        // Verdicts after the incident's end are not recorded.
         if act.at <= incident.end && last.is_none_or(|turn| turn.health != Health::Failing) {
             let id = &incident.cluster.hooks[act.hook].id;
             reckoning
@@ -95,10 +95,10 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
                 .push(format!("{id} at {:.1} s", as_seconds(act.at)));
         }
     }
-    // What was dead and answers again is shielded: that is on its way back.
+    // A change from skip to another bypass is a step of the restoration and not a new bypass.
     let begun = |act: &&Act| was_bypassed(&broken.acts, act) != Some(To::Bypass(Rung::Skip));
     for act in bypasses().filter(begun) {
-        // What has always been so is how the hook is, and no outage.
+        // A fault from instant 0 is the webhook's normal behaviour and justifies no bypass.
         let guilty =
             |fault: &&Fault| fault.hooks.contains(&act.hook) && fault.kind != Kind::Denying && fault.from > 0;
         let guilty = || incident.faults.iter().filter(guilty);
@@ -131,12 +131,12 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
     Some(reckoning)
 }
 
-/// The most of what there is.
+/// The largest of the values that exist.
 pub fn longest(seconds: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     seconds.into_iter().flatten().max_by(f64::total_cmp)
 }
 
-/// Seconds from a bypass until the hook was as its owner has it again.
+/// Seconds from a bypass until the webhook was restored, or until `end`.
 fn stood(acts: &[Act], act: &Act, end: At) -> f64 {
     let mut later = acts
         .iter()
@@ -145,7 +145,7 @@ fn stood(acts: &[Act], act: &Act, end: At) -> f64 {
     as_seconds(back.map_or(end, |back| back.at).saturating_sub(act.at))
 }
 
-/// The hook had been bypassed before, and was not let back since: how far.
+/// The webhook's previous bypass or probation, if it was not restored before this act.
 fn was_bypassed(acts: &[Act], act: &Act) -> Option<To> {
     let mut before = acts
         .iter()
@@ -195,7 +195,7 @@ fn handled(fault: &Fault, incident: &Incident, played: &Played, broken: &Broken)
     }
 }
 
-/// How often a hook of it was bypassed after having been let back.
+/// How often a webhook of the fault was bypassed again after it had been restored or put on probation.
 fn relapses(broken: &Broken, fault: &Fault) -> usize {
     let relapses = |hook: &usize| {
         let acts: Vec<&Act> = broken.acts.iter().filter(|act| act.hook == *hook).collect();
@@ -207,7 +207,7 @@ fn relapses(broken: &Broken, fault: &Fault) -> usize {
     fault.hooks.iter().map(relapses).sum()
 }
 
-/// What a fault does to those who write, in truth.
+/// The real effect of a fault on writes.
 fn harm(fault: &Fault, incident: &Incident) -> Harm {
     let cluster = &incident.cluster;
     let fails = fault.hooks.iter().any(|hook| cluster.hooks[*hook].fails);
@@ -220,7 +220,7 @@ fn harm(fault: &Fault, incident: &Incident) -> Harm {
         Kind::Partial | Kind::Denying => Harm::None,
         Kind::Slow => Harm::Delaying,
         _ if fails => Harm::Blocking,
-        // Each call is waited for before it is let pass.
+        // Each write waits for the timeout before failurePolicy Ignore admits it.
         Kind::Hanging => Harm::Delaying,
         Kind::Unreachable if dropped => Harm::Delaying,
         _ => Harm::None,

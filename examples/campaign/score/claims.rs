@@ -1,9 +1,9 @@
-//! What was claimed of hooks, by which rule, and whether it was right.
+//! The claims that rules make about webhooks, and whether they are right.
 //!
-//! A verdict that lasts is one claim: a hook that is named as failing, for however short a time, or suspected of what
-//! only suspects are suspected of, for 5 s and more. It is right about the webhook when a fault was at that hook
-//! meanwhile or [`GRACE`] before, and about the cause when that is the fault's as well. Each rule that made the verdict
-//! makes the claim; what it says, takes back and says again of one hook is one.
+//! A verdict is a claim when it is `Failing`, for however short a time, or when it is `Suspect` for 5 s or more with the
+//! cause `Partial` or `Denying`. It is right about the webhook when the webhook had a fault during the verdict or up to
+//! [`GRACE`] before it, and right about the cause when the fault has that cause. Every rule that made the verdict makes
+//! the claim. When a rule repeats a claim about a webhook, it counts once.
 
 use std::collections::BTreeSet;
 
@@ -14,36 +14,37 @@ use crate::incident::{Fault, Incident, Kind};
 use crate::model::{At, SECOND, as_seconds};
 use crate::play::{Played, Turn};
 
-/// A suspicion that counts as a claim lasts so long.
+/// A suspicion must last this long to count as a claim.
 const LASTING: At = 5 * SECOND;
 
-/// How likely something was said to be, and whether it was so.
+/// A claimed confidence, and whether the claim was right.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Estimate {
     pub claimed: f64,
     pub right: bool,
 }
 
-/// Something that a rule said of a hook.
+/// What a rule said about a webhook.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Claim {
     pub hook: usize,
     pub rule: &'static str,
-    /// It named the hook as failing; else as suspect.
+    /// Whether the verdict was `Failing`; otherwise `Suspect`.
     pub failing: bool,
-    /// It counts as a claim; else it is a suspicion that was short, or of something else.
+    /// Whether it counts as a claim; otherwise it is a suspicion that was too short or had another cause than `Partial` or
+    /// `Denying`.
     pub counted: bool,
-    /// What was really wrong with the hook, if anything.
+    /// The webhook's actual fault, if any.
     pub kind: Option<Kind>,
-    /// The cause that it gave.
+    /// The cause of the verdict.
     pub said: &'static str,
-    /// That the webhook is at fault.
+    /// The claim that the webhook is at fault.
     pub webhook: Estimate,
-    /// That it is, and that this is why.
+    /// The claim that the webhook is at fault and the cause is right.
     pub cause: Estimate,
 }
 
-/// A time during which one thing was said of a hook.
+/// A span during which a webhook had the same verdict.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
     pub from: At,
@@ -53,7 +54,7 @@ pub struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// The rules that said it, each with the time during which it did.
+    /// The rules that made the verdict, each with the time (from, until) during which it did.
     fn rules(self) -> impl Iterator<Item = (At, At, &'static str)> + use<'a> {
         let spoken = &self.turn.spoken;
         spoken.iter().enumerate().map(move |(index, this)| {
@@ -62,13 +63,13 @@ impl<'a> Span<'a> {
         })
     }
 
-    /// Something that happened then was over less than the grace before, or not at all.
+    /// Whether an event from `from` until `until` overlaps the span or ended less than [`GRACE`] before it.
     fn meets(&self, from: At, until: At) -> bool {
         self.from < until + GRACE && self.until > from
     }
 }
 
-/// The times during which a hook was so, each with its cause.
+/// The spans during which a webhook had this health with a cause.
 pub fn spans(turns: &[Turn], end: At, health: Health) -> impl Iterator<Item = Span<'_>> {
     turns.iter().enumerate().filter_map(move |(index, turn)| {
         let until = turns.get(index + 1).map_or(end, |next| next.at);
@@ -83,7 +84,7 @@ pub fn spans(turns: &[Turn], end: At, health: Health) -> impl Iterator<Item = Sp
     })
 }
 
-/// The rule that named a hook of the fault as failing first, within a time, and all that did.
+/// The rule that first called a webhook of the fault `Failing` within a span, and every rule that did.
 pub fn naming(
     fault: &Fault,
     (from, until): (At, At),
@@ -102,7 +103,7 @@ pub fn naming(
     (first, within.into_iter().map(|(_, rule)| rule).collect())
 }
 
-/// What was true of a hook while something was said of it.
+/// The truth about a webhook during a verdict: its fault, and whether webhook and cause of the verdict are right.
 struct Truth {
     kind: Option<Kind>,
     webhook: bool,
@@ -123,13 +124,13 @@ impl Truth {
         Self {
             kind: first.map(|fault| fault.kind),
             webhook: first.is_some() || gap,
-            // What is wrong beside the first fault is as good a reason for a look, and no excuse for a wrong name.
+            // A suspicion may have the cause of any fault of the webhook; `Failing` must have the cause of the first.
             cause: named || gap || !failing && faults.any(said),
         }
     }
 }
 
-/// Calls of the hook really failed in a rollout that was not meant as the fault.
+/// Whether calls of the webhook failed in a rollout that was part of the noise.
 fn lost_in_a_rollout(hook: usize, span: &Span<'_>, incident: &Incident, played: &Played) -> bool {
     let service = incident.cluster.hooks[hook].service;
     let gaps = incident.gaps.iter().filter(|gap| gap.service == service);
@@ -139,7 +140,7 @@ fn lost_in_a_rollout(hook: usize, span: &Span<'_>, incident: &Incident, played: 
     })
 }
 
-/// Hooks that were named as failing and were well, in words, and everything that was claimed or suspected.
+/// The wrong `Failing` verdicts in words, and every claim and suspicion.
 pub fn claims(incident: &Incident, played: &Played) -> (Vec<String>, Vec<Claim>) {
     let trace = &played.trace;
     let (mut wrong, mut claims) = (Vec::new(), Vec::new());
@@ -168,7 +169,7 @@ pub fn claims(incident: &Incident, played: &Played) -> (Vec<String>, Vec<Claim>)
     (wrong, claims)
 }
 
-/// Adds what each rule said in a span, unless it is known.
+/// Adds the claim of each rule in a span, or merges it into an equal claim.
 fn claim(hook: usize, span: &Span<'_>, truth: &Truth, claims: &mut Vec<Claim>) {
     let failing = span.turn.health == Health::Failing;
     let for_suspects = matches!(span.cause, Cause::Partial | Cause::Denying);

@@ -1,4 +1,4 @@
-//! What went to and fro: verdicts and the state of writes that were taken back and said again at once.
+//! Counts flaps: verdicts and states of writes that changed and came back within 10 s.
 //!
 //! docs/accuracy.md defines a flap. `hookwatch demo` counts by the same definition in code of its own.
 
@@ -8,16 +8,16 @@ use crate::incident::Incident;
 use crate::model::{At, SECOND};
 use crate::play::{Trace, Turn};
 
-/// What is back within this time was to and fro.
+/// A state that comes back within this time has flapped.
 const AT_ONCE: At = 10 * SECOND;
 
-/// How often, in one incident.
+/// The number of flaps in one incident.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Flaps {
-    /// Hooks that went from failing to healthy and were failing again within 10 s.
+    /// Times that a webhook stopped being `Failing`, was `Healthy`, and was `Failing` again within 10 s.
     pub verdicts: usize,
-    /// States of writes that were left for another one and were back within 10 s, while no fault began or ended and no API
-    /// server stopped or started.
+    /// Times that the state of writes changed and came back within 10 s, while no fault began or ended and no API server
+    /// stopped or started.
     pub writes: usize,
 }
 
@@ -58,7 +58,7 @@ fn of_hook(turns: &[Turn]) -> usize {
     flaps
 }
 
-/// How often a state was left and came back at once, with no edge meanwhile.
+/// How often a state changed and came back within [`AT_ONCE`], without one of the `edges` in between.
 fn swings<T: PartialEq + Copy>(states: &[(At, T)], edges: &[At]) -> usize {
     let mut distinct: Vec<(At, T)> = Vec::new();
     for (at, state) in states {

@@ -1,25 +1,25 @@
-//! How right what was traced was, added up.
+//! The accuracy of the diagnosis over all traced incidents.
 
 use serde::{Deserialize, Serialize};
 
 use crate::score::{Score, is_culprit};
 
-/// See the module's head.
+/// Counts over incidents.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     pub incidents: usize,
-    /// Faults that somebody felt and has to be named for, and for how many the right one was.
+    /// Felt faults for which a webhook must be called `Failing`; `right` counts those for which the right one was.
     pub culprits: usize,
     pub right: usize,
-    /// Incidents in which a hook was named that was well.
+    /// Incidents in which a healthy webhook was called `Failing`.
     pub wrong: usize,
     pub bypasses: usize,
-    /// Bypasses of hooks that nothing was wrong with.
+    /// Bypasses of innocent webhooks.
     pub innocent: usize,
 }
 
 impl Figures {
-    /// Of one incident.
+    /// The counts of one incident.
     pub fn of(score: &Score) -> Self {
         let culprits = || {
             let found = score.found.iter();

@@ -1,4 +1,4 @@
-//! What a trace holds, read off the library: the only place that knows the library's types.
+//! Converts the library's types to lines of a trace.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,15 +11,15 @@ use hookwatch::domain::report::assessment::Assessment;
 use crate::breaking::Act;
 use crate::model::At;
 
-/// What was said of one hook, or of the control plane.
+/// The verdict on a webhook or on the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Said {
     words: [&'static str; 3],
-    /// The bits of an `f64`, so that any two can be held against each other.
+    /// The bits of an `f64`, so that the type can be [`Eq`].
     confidence: Option<u64>,
 }
 
-/// What stands where nothing is said.
+/// Stands for an empty field.
 const NOTHING: &str = "-";
 
 fn hook(verdict: &Verdict) -> Said {
@@ -45,18 +45,18 @@ fn plane(plane: &ControlPlane) -> Said {
     }
 }
 
-/// A hook that was judged and is no longer.
+/// Recorded when a webhook that had a verdict no longer has one.
 const GONE: Said = Said {
     words: ["gone", NOTHING, NOTHING],
     confidence: None,
 };
 
-/// Whether a state of [`to`] lets writes pass a hook.
+/// Whether a state, as [`to`] names it, is a bypass.
 pub fn is_bypass(to: &str) -> bool {
     rank(to) > 0
 }
 
-/// How much a state of [`to`] lets pass: the higher, the more.
+/// The rank of a state, as [`to`] names it: a bypass with a higher rank exempts more writes. 0 for no bypass.
 pub fn rank(to: &str) -> u8 {
     match to {
         "shield" => 1,
@@ -78,8 +78,8 @@ fn name(kind: HookKind, configuration: Option<&str>, webhook: &str) -> String {
     format!("{}/{}/{webhook}", kind.as_str(), configuration.unwrap_or(NOTHING))
 }
 
-/// Writes down every change, one line each: microseconds, `hook`, `plane` or `act`, whose it is and what it is, with
-/// tabs between them.
+/// Records every change as one line. The fields are separated by tabs: microseconds; `hook`, `plane` or `act`; the webhook
+/// (or `-`); and the new state.
 #[derive(Debug, Default)]
 pub struct Scribe {
     hooks: BTreeMap<Subject, Said>,
@@ -125,7 +125,7 @@ impl Scribe {
         self.lines.push((act.at, format!("act\t{name}\t{}", to(act.to))));
     }
 
-    /// All lines by their instants; of one instant first what was said and then what was done.
+    /// All lines ordered by instant. Verdicts come before the breaker's changes of the same instant, if they were noted first.
     pub fn text(mut self) -> String {
         self.lines.sort_by_key(|(at, _)| *at);
         let mut text = String::new();
@@ -137,7 +137,7 @@ impl Scribe {
     }
 }
 
-/// With all digits that it takes to read the same number back.
+/// The confidence with enough digits to parse back to the same `f64`.
 fn confidence(said: Said) -> String {
     said.confidence
         .map_or_else(|| NOTHING.to_owned(), |bits| f64::from_bits(bits).to_string())
