@@ -1,4 +1,4 @@
-//! API servers as far as their metrics go: one process that serves a large body on several addresses.
+//! Stand-ins for the metrics of API servers: one process that serves a large body on several addresses.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -29,7 +29,8 @@ use crate::{exposition, metric_family, peers};
 const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
-/// Serves a body that is so large as text, until its input ends: says its port and its authority.
+/// Serves metrics of this size (as text; it sends protobuf) until its input ends. Prints its port, its certificate
+/// authority and the number of bytes it sends.
 ///
 /// # Errors
 /// When it cannot listen.
@@ -38,7 +39,7 @@ pub async fn serve(megabytes: usize) -> anyhow::Result<()> {
     let body = Bytes::from(metric_family::encode(&text));
     drop(text);
     let authority = Authority::new("benchmarks of API servers")?;
-    // The replicas of an API server are dialled under the name of the configured one.
+    // hookwatch verifies every replica under the name in the kubeconfig.
     let certificate = authority.issue_names(&["127.0.0.1"])?;
     let acceptor = TlsAcceptor::from(certificate.server_config()?);
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
@@ -74,20 +75,21 @@ async fn connection(acceptor: TlsAcceptor, stream: TcpStream, body: Bytes) {
             .body(Full::new(body));
         async { Ok::<_, Infallible>(answer.unwrap_or_default()) }
     });
-    // A client that goes away is its own business.
+    // A client that disconnects is no error.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-/// API servers beside the lab's.
+/// The process that serves the metrics.
 pub struct ApiServers {
     _process: Process,
-    /// One body, as it is sent.
+    /// Size of one body as it is sent.
     pub bytes: u64,
 }
 
-/// Starts them, puts them in place of the lab's own in the list of replicas, and lets the kubeconfig trust them.
+/// Starts the process, and replaces the lab's own replicas by `count` addresses of it. Returns it with a kubeconfig that
+/// trusts it.
 ///
 /// # Errors
 /// When the process does not start, or the lab refuses.
@@ -118,7 +120,7 @@ pub async fn start(
     Ok((servers, trusting(kubeconfig, ca)?))
 }
 
-/// The kubeconfig with one more authority.
+/// The kubeconfig with one more certificate authority.
 fn trusting(kubeconfig: &str, ca: &str) -> anyhow::Result<String> {
     const KEY: &str = "certificate-authority-data: ";
     let (before, rest) = kubeconfig

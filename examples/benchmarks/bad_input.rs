@@ -1,5 +1,5 @@
-//! What a cluster can do to a daemon, over real TLS: how much it takes from the daemon, and whether a fault elsewhere is
-//! found in time.
+//! The cost of bad input from a cluster, over real TLS: how much CPU and memory it takes, and whether the daemon still finds
+//! a fault of another webhook in time.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use crate::estate;
 use crate::noise::{Samples, digits, seconds};
 use crate::watched::Watched;
 
-/// Faults beside each.
+/// Faults that the daemon must find beside each bad input.
 const FAULTS: u32 = 5;
-/// The daemon's rhythm, over which the faults are spread: each comes a part of it later after a recovery than the one before.
+/// The daemon's probe interval. The faults begin at instants spread evenly over it.
 const PROBES_EVERY: Duration = Duration::from_secs(5);
 const BUNDLES: usize = 2_000;
 const CONVERSIONS: usize = 2_000;
 const ENDPOINTS: u32 = 1_000;
 const CHANGES_A_SECOND: u64 = 100;
 
-/// Measures.
+/// Measures each bad input.
 ///
 /// # Errors
-/// When a daemon is not there or does not start, or a fault is not found.
+/// When the daemon's binary is missing or does not start, or a fault is not found.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let mut section = Section::new("Bad input");
     if quick {
@@ -86,7 +86,7 @@ struct Cost {
     memory: f64,
 }
 
-/// The Service that has the bad input; that of the webhook that breaks is the next.
+/// Index of the Service with the bad input. The webhook that breaks is on the next one.
 const SERVICE: usize = 0;
 
 async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<T>) -> anyhow::Result<Cost> {
@@ -153,7 +153,7 @@ async fn conversions(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     Ok(backends)
 }
 
-/// One of many that convert at the same backend.
+/// One of many CustomResourceDefinitions with a conversion webhook on the same backend.
 fn definition(nth: usize, bundle: &str) -> Value {
     let version = |name: &str, stored: bool| {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
@@ -189,7 +189,7 @@ async fn endpoints(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     one_webhook(client, &hosts).await
 }
 
-/// A webhook with a backend at each of these.
+/// Registers a webhook with a backend at each of these addresses.
 async fn one_webhook(client: &Client, hosts: &[IpAddr]) -> anyhow::Result<Vec<LabBackend>> {
     let (backends, addresses, authority) = backends(BackendRole::Validating, hosts).await?;
     estate::register_service(client, SERVICE, &addresses).await?;

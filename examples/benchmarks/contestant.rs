@@ -1,4 +1,4 @@
-//! The processes that are measured while they probe: hookwatch's own prober, and a bare handshake of the same TLS library.
+//! The processes that are measured while they probe: hookwatch's prober, and a bare handshake with the same TLS library.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::hooks;
 
-/// As the daemon probes: it offers ML-KEM beside X25519, as an API server does.
+/// Name of the contestant that probes as the daemon does: it offers ML-KEM beside X25519, as an API server does.
 pub const HYBRID: &str = "hybrid";
 
 const NAMESPACE: &str = "probed";
@@ -37,13 +37,13 @@ pub fn server_name() -> String {
     format!("{SERVICE}.{NAMESPACE}.svc")
 }
 
-/// The address of a target. All are one process, which listens on every loopback address.
+/// The address of a target. One process serves all of them: it listens on every loopback address.
 pub fn target(nth: usize, port: u16) -> SocketAddr {
     let [.., high, low] = nth.to_be_bytes();
     (Ipv4Addr::new(127, 1, high, low), port).into()
 }
 
-/// Serves all targets until its input ends: says its port, having written its authority.
+/// Serves all targets until its input ends. Writes its certificate authority to a file and prints its port.
 ///
 /// # Errors
 /// When it cannot listen.
@@ -60,9 +60,9 @@ pub async fn serve(authority_into: &Path) -> anyhow::Result<()> {
 
 /// One way to probe.
 enum Way {
-    /// As hookwatch does, so far and on this connection.
+    /// hookwatch's prober, up to this level and on this kind of connection.
     Prober(Arc<Prober>, Arc<Hook>, ProbeLevel, ConnectionKind),
-    /// Connect, handshake, close; nothing is measured or kept.
+    /// Connect, TLS handshake, close.
     Bare(TlsConnector, ServerName<'static>),
 }
 
@@ -129,7 +129,7 @@ impl Way {
     }
 }
 
-/// What every contestant can agree on: an exporter of Debian knows no key exchange with ML-KEM.
+/// Only X25519, for a fair comparison: Debian's blackbox exporter has no key exchange with ML-KEM.
 fn agreeing_on_x25519() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         kx_groups: vec![kx_group::X25519],
@@ -148,8 +148,8 @@ async fn bare_handshake(
     stream.shutdown().await
 }
 
-/// Probes whenever a line `COUNT RATE` comes in, so many targets in turn and so many a second, and answers with how many
-/// did not answer.
+/// For each line of input `COUNT RATE`, makes COUNT probes of the targets in turn at RATE per second, and prints how many
+/// failed.
 ///
 /// # Errors
 /// When the line is something else.
@@ -171,7 +171,7 @@ pub async fn run(way: String, ca: PathBuf, targets: usize, port: u16) -> anyhow:
     }
 }
 
-/// Starts so many at this rate, as a schedule would, and says how many failed.
+/// Starts `count` probes at `rate` per second without waiting for answers; returns how many failed.
 pub async fn paced<F>(count: usize, rate: f64, mut start: impl FnMut() -> F) -> usize
 where
     F: Future<Output = bool> + Send + 'static,

@@ -1,10 +1,10 @@
-//! What was measured, as Markdown.
+//! The measurements as Markdown.
 
 use std::fmt::Write;
 
 use super::noise::Samples;
 
-/// A table with a head.
+/// A table with a header row.
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -30,7 +30,7 @@ impl Table {
     }
 }
 
-/// One thing measured.
+/// A section of the document.
 pub struct Section {
     title: String,
     parts: Vec<String>,
@@ -52,12 +52,12 @@ impl Section {
         self.parts.push(table.text());
     }
 
-    /// What could not be measured here, and why.
+    /// Adds that something was not measured, and why.
     pub fn skip(&mut self, what: &str, why: &str) {
         self.say(&format!("{what}: **not measured**, because {why}."));
     }
 
-    /// What was wanted, what came out, and whether that is enough.
+    /// Adds a goal, the measured values, and whether their median meets the goal.
     pub fn goal(&mut self, what: &str, found: Samples, wanted: &str, enough: impl Fn(f64) -> bool) {
         let said = if enough(found.median()) {
             "met"
@@ -69,7 +69,7 @@ impl Section {
         ));
     }
 
-    /// The same of what is so or not.
+    /// Adds a goal without a number, and whether it is met.
     pub fn verdict(&mut self, what: &str, holds: bool) {
         let said = if holds { "met" } else { "**missed**" };
         self.say(&format!("Goal: {what}. Goal {said}."));

@@ -1,4 +1,4 @@
-//! How fast an API server's metrics are read, in both formats, against the least that can be done and against others.
+//! How fast hookwatch reads an API server's metrics in both formats, compared with a lower bound and with other parsers.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::document::{Section, Table};
 use crate::noise::{Samples, Work, in_turn, work};
 use crate::{heap, metric_family, peers, tools};
 
-/// As a connection hands a body out.
+/// Bytes in which the body is fed to the readers, as from a connection.
 pub const CHUNK: usize = 16 * 1024;
-/// How large the scrape is made.
+/// Bytes that the real scrape is grown to.
 const BODY: usize = 60_000_000;
 
-/// The whole of a scrape of a real kube-apiserver 1.36.2, but for its summaries, which the encoder of the tests does not know.
+/// A scrape of a real kube-apiserver 1.36.2 without summaries, which the tests' protobuf encoder does not support.
 ///
 /// # Errors
-/// When the fixture is not there.
+/// When the fixture cannot be read.
 pub fn scrape() -> anyhow::Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/scrapes/apiserver-1.36.2.prom.gz");
     let file = std::fs::File::open(&path).with_context(|| format!("opening {}", path.display()))?;
@@ -47,10 +47,10 @@ pub fn read_protobuf(body: &[u8]) -> Snapshot {
     reader.finish().0
 }
 
-/// Measures.
+/// Measures every reader.
 ///
 /// # Errors
-/// When the two readers disagree, or a body cannot be made.
+/// When hookwatch's two readers disagree, or a body cannot be created.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let real = scrape()?;
     let agree = read_text(real.as_bytes()) == read_protobuf(&metric_family::encode(&real));
@@ -88,7 +88,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
     row("hookwatch, text", ours, text_mb, ours.over(ours));
     row("hookwatch, protobuf", binary, protobuf_mb, binary.over(ours));
     for (name, megabytes, other) in slow(&real, &text, &protobuf, quick)? {
-        // Each has its own reading by ours beside it: what is slow is measured apart, not to warm and empty the caches of the fast.
+        // Slow readers are measured separately, each beside a run of ours, so that they do not affect the caches of the fast ones.
         row(name, &other.0, megabytes, other.0.over(&other.1));
     }
     let mut section = Section::new("Reading an API server's metrics");
@@ -139,7 +139,7 @@ fn slow(
         (prost, protobuf.len() as f64 / 1e6),
     ];
     if let Some(binary) = &promtool {
-        // That it works.
+        // Check that promtool works.
         peers::promtool(binary, real)?;
         let name = "promtool check metrics (client_golang's parser of text in Go, and lints)";
         works.push((work(name, || peers::promtool(binary, text)), megabytes));

@@ -1,4 +1,4 @@
-//! How soon one broken webhook is found among a thousand, beside one that is alone.
+//! How soon one broken webhook is found among a thousand, compared with a single one.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ const MANY: Size = Size {
     endpoints: 3,
     ..NONE
 };
-/// Each fault comes so much later in the daemon's rhythm than the one before.
+/// Each fault begins this much later in the daemon's probe interval than the one before.
 const PHASE: Duration = Duration::from_millis(370);
 
-/// Measures.
+/// Measures both at the same time.
 ///
 /// # Errors
-/// When a daemon is not there or does not start, or a fault is not found.
+/// When the daemon's binary is missing or does not start, or a fault is not found.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let mut section = Section::new("One broken webhook among many");
     if quick {
@@ -37,7 +37,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         return Ok(section);
     }
     let (alone, among) = Runtime::new()?.block_on(async {
-        // Both at once: what else the machine does meets both.
+        // Both at once, so that other load on the machine affects both.
         let alone = Watched::start(1, 0, async |client| estate::build(client, NONE).await).await?;
         let among =
             Watched::start(2, MANY.services, async |client| estate::build(client, MANY).await).await?;
@@ -68,7 +68,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         ]);
     }
     section.table(table);
-    // At any instant of an interval of 5 s, 30 faults have medians that differ by a tenth by chance.
+    // With faults at random instants of a 5 s interval, the medians of 30 faults differ by a tenth by chance.
     for (part, what) in [(0.5, "medians"), (0.95, "95 %")] {
         section.goal(
             &format!("found among a thousand / found alone, by the {what}"),

@@ -1,4 +1,4 @@
-//! What reading a body allocates, counted by Valgrind's DHAT: in a process of its own, which is handed the body piece by piece.
+//! Allocations while reading a body, counted by Valgrind's DHAT in a child process that gets the body in pieces.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -11,20 +11,20 @@ use crate::document::{Section, Table};
 use crate::exposition::CHUNK;
 use crate::{metric_family, peers, tools};
 
-/// The sizes that are compared.
+/// The body sizes that are compared, in bytes.
 const SIZES: [usize; 2] = [6_000_000, 60_000_000];
 const QUICK: [usize; 2] = [3_000_000, 12_000_000];
 
-/// What was allocated.
+/// Allocations of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Heap {
-    /// Over the whole run.
+    /// Number of allocations over the whole run.
     blocks: u64,
-    /// At the moment when there was most.
+    /// Bytes allocated at the peak.
     peak: u64,
 }
 
-/// The process that is looked at: reads what comes in, in this format.
+/// The child process that is measured: reads its input in this format.
 ///
 /// # Errors
 /// When the input breaks off.
@@ -45,10 +45,10 @@ pub fn child(format: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds what both sizes allocate.
+/// Adds the allocations for both sizes to the section.
 ///
 /// # Errors
-/// When a body cannot be made, or Valgrind is there and does not say what it should.
+/// When a body cannot be created, or Valgrind's output cannot be read.
 pub fn measure(section: &mut Section, real: &str, quick: bool) -> anyhow::Result<()> {
     if tools::find("valgrind").is_none() {
         section.skip("Allocations", "there is no valgrind on this machine");

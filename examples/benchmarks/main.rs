@@ -1,9 +1,9 @@
-//! Measures what hookwatch costs, beside what others cost for the same and beside the limit, and prints docs/benchmarks.md.
+//! Measures what hookwatch costs, compared with other tools and with lower bounds, and prints docs/benchmarks.md.
 //!
 //! `cargo run --release --example benchmarks -- [--quick] [--only exposition] [--into docs/benchmarks.md]`
 //!
-//! Nothing else should run meanwhile, and `cargo build --release` has to come first. What is not on this machine (valgrind,
-//! promtool, prometheus-blackbox-exporter) is named in place of its figures.
+//! Nothing else should run on the machine, and `cargo build --release` has to come first. For tools that are not installed
+//! (valgrind, promtool, prometheus-blackbox-exporter), the document says that they are missing.
 
 mod apiservers;
 mod bad_input;
@@ -45,10 +45,10 @@ use document::Section;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Less of everything: under two minutes in all, on two cores
+    /// Fewer measurements: less than two minutes in all, on two cores
     #[arg(long)]
     quick: bool,
-    /// Measure this alone; can be repeated
+    /// Measure only this; can be repeated
     #[arg(long, value_parser = PossibleValuesParser::new(ALL.map(|(name, _)| name)))]
     only: Vec<String>,
     /// Where to write the document; it is printed otherwise
@@ -58,7 +58,7 @@ struct Arguments {
     part: Part,
 }
 
-/// What a process is that this one starts to be measured.
+/// Internal options for the child processes that are measured.
 #[derive(Debug, clap::Args)]
 struct Part {
     /// Read metrics of this format
@@ -87,7 +87,7 @@ struct Part {
 }
 
 impl Part {
-    /// Plays the part, if it is one.
+    /// Runs as a child process if the options say so; returns whether they did.
     fn play(&self) -> anyhow::Result<bool> {
         if let Some(format) = &self.read {
             heap::child(format)?;
@@ -95,7 +95,7 @@ impl Part {
             Runtime::new()?.block_on(contestant::serve(authority_into))?;
         } else if let (Some(way), Some(ca)) = (&self.probe, &self.ca) {
             let probing = contestant::run(way.clone(), ca.clone(), self.targets, self.port);
-            // On a worker's thread, from which a daemon's schedule starts its probes, too.
+            // On a worker thread, as the daemon starts its probes.
             Runtime::new()?.block_on(async { tokio::spawn(probing).await? })?;
         } else if let Some(megabytes) = self.serve_metrics {
             Runtime::new()?.block_on(apiservers::serve(megabytes))?;
@@ -108,7 +108,7 @@ impl Part {
     }
 }
 
-/// Measures one thing, quickly or well.
+/// Measures one section; `true` for a quick run.
 type Measure = fn(bool) -> anyhow::Result<Section>;
 
 const ALL: [(&str, Measure); 8] = [
@@ -124,7 +124,7 @@ const ALL: [(&str, Measure); 8] = [
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    // Fails when there is one already, which is as good.
+    // Fails only if a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     if arguments.part.play()? {
         return Ok(());
@@ -134,7 +134,7 @@ fn main() -> anyhow::Result<()> {
         if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
             eprintln!("measuring: {name}");
             sections.push(measure(arguments.quick).unwrap_or_else(|error| failed(name, &error)));
-            // What is measured so far is there, should the next take too long.
+            // Written after each section, so that an interrupted run keeps its results.
             if let Some(path) = &arguments.into {
                 let text = document::document(&head(arguments.quick), &sections);
                 std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
@@ -147,7 +147,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What stands in place of what could not be measured; the rest is measured all the same.
+/// A section that says why the measurement failed; the others are still measured.
 fn failed(name: &str, error: &anyhow::Error) -> Section {
     eprintln!("{name} could not be measured: {error:#}");
     let mut section = Section::new(name);

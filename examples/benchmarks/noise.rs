@@ -1,4 +1,4 @@
-//! What repeated measurements add up to: the median, and between which two the middle half of them lies.
+//! Statistics of repeated measurements: median and quartiles.
 
 use std::fmt;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ impl Samples {
         self.0.extend(more.0);
     }
 
-    /// Measurement by measurement, this divided by that: both of a pair met the same moment of the machine.
+    /// The ratios of pairs of measurements. Both of a pair were made at about the same time, under the same load.
     pub fn over(&self, other: &Self) -> Self {
         self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect()
     }
@@ -36,7 +36,7 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    /// The value that this part of them does not exceed, between the two nearest.
+    /// A quantile (`part` from 0 to 1), interpolated linearly; NaN without measurements.
     pub fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -55,7 +55,7 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// `12.3 (11.9 to 12.8)`: the median and the quartiles, each with three digits that count.
+/// `12.3 (11.9 to 12.8)`: the median and the quartiles, each with three significant digits.
 impl fmt::Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.len() {
@@ -72,7 +72,7 @@ impl fmt::Display for Samples {
     }
 }
 
-/// Three digits that count, and no fraction beyond that.
+/// The value with three significant digits; integer digits are never rounded.
 pub fn digits(value: f64) -> String {
     let whole = value.abs().log10().floor();
     let decimals = if whole.is_finite() {
@@ -83,15 +83,15 @@ pub fn digits(value: f64) -> String {
     format!("{value:.*}", decimals as usize)
 }
 
-/// A piece of work by its name.
+/// A named piece of work to measure.
 pub type Work<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
-/// A piece of work whose outcome counts as needed.
+/// A piece of work whose result the compiler must not optimise away.
 pub fn work<'a, T>(name: &'static str, mut does: impl FnMut() -> T + 'a) -> Work<'a> {
     (name, Box::new(move || drop(black_box(does()))))
 }
 
-/// Seconds of CPU that each takes, in rounds in which all take turns; a round begins with another one each time.
+/// CPU seconds of each work. In each round all take turns, and each round starts with a different one.
 pub fn in_turn(rounds: usize, works: &mut [Work<'_>]) -> Vec<Samples> {
     let mut took = vec![Samples::default(); works.len()];
     for round in 0..rounds {
@@ -105,13 +105,13 @@ pub fn in_turn(rounds: usize, works: &mut [Work<'_>]) -> Vec<Samples> {
     took
 }
 
-/// Seconds of CPU that this thread has used, and the processes that it started and that have ended. What else the machine does
-/// shows in it only by its caches.
+/// CPU seconds of this thread and of child processes that have ended. Other load on the machine affects it only through
+/// the caches.
 fn cpu() -> f64 {
     let own = clock_gettime(ClockId::ThreadCPUTime);
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    // Of the kernel and of the program, in hundredths of a second.
+    // User and system time of the children, in hundredths of a second.
     let children = fields.split_whitespace().skip(13).take(2);
     let ticks: f64 = children.filter_map(|field| field.parse::<f64>().ok()).sum();
     own.tv_sec as f64 + own.tv_nsec as f64 / 1e9 + ticks / 100.0

@@ -1,5 +1,5 @@
-//! How soon it is noticed that a webhook broke: by hookwatch, and by the alerts of a real Prometheus on hookwatch's metrics, on
-//! the API server's own, and on probes of each endpoint by the blackbox exporter. All of them watch the same fault.
+//! How soon a broken webhook is noticed by hookwatch, and by alerts of a real Prometheus: on hookwatch's metrics, on the API
+//! server's metrics, and on probes of each endpoint by the blackbox exporter. All of them watch the same fault.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -29,11 +29,11 @@ use crate::tools;
 use hookwatch::lab::ports::free_address;
 
 const HOOK: LabHook = LabHook::Opa;
-/// What breaks the webhook, and in how many labs.
+/// The faults: name, fault, and number of labs that play it.
 const FAULTS: [(&str, Fault, usize); 6] = [
     ("hangs", Fault::Behaves(Behaviour::AcceptAndHang), 30),
     ("refuses connections", Fault::Behaves(Behaviour::Refused), 30),
-    // Many times as long as usual and within every deadline: a warning, not a page.
+    // Much slower than usual but within every deadline: a warning, not a page.
     (
         "answers after 1 s",
         Fault::Behaves(Behaviour::Slow(Duration::from_secs(1))),
@@ -51,19 +51,19 @@ const FAULTS: [(&str, Fault, usize); 6] = [
     ),
     ("certificate expired", Fault::CertificateExpired, 12),
 ];
-/// Labs that are played at the same time: each waits for a minute or two.
+/// Labs that run at the same time; each mostly waits, for a minute or two.
 const AT_ONCE: usize = 6;
-/// Each lab is watched for so long before its fault.
+/// Time without a fault at the start of each lab.
 const CALM: Duration = Duration::from_secs(60);
-/// What Prometheus and its rules are asked to do how often, and what spreads the faults over that.
+/// Prometheus' scrape and evaluation interval. The faults begin at instants spread over it.
 const INTERVAL: Duration = Duration::from_secs(15);
 /// Longest wait for an alert.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// What the daemon knows is looked at this often, and what Prometheus says this often.
+/// Intervals at which the daemon and (`LOOK_AT_ALERTS`) Prometheus are polled.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_AT_ALERTS: Duration = Duration::from_millis(500);
 
-/// Who notices, as the columns of the table.
+/// What notices the fault: the columns of the table.
 const NOTICES: [&str; 5] = [
     "hookwatch names it, s",
     "hookwatch's shield in force, s",
@@ -71,7 +71,7 @@ const NOTICES: [&str; 5] = [
     "Alert on the API server's metrics, s",
     "Alert on a blackbox probe, s",
 ];
-/// The alerts of each of the last three: the first that fires counts.
+/// The alerts of the last three columns: the first alert that fires counts.
 const ALERTS: [&[&str]; 3] = [
     &[
         "HookwatchHookFailing",
@@ -82,7 +82,7 @@ const ALERTS: [&[&str]; 3] = [
     &["EndpointDown"],
 ];
 
-/// What becomes of every backend of the webhook.
+/// The fault of every backend of the webhook.
 enum Fault {
     Behaves(Behaviour),
     CertificateExpired,
@@ -97,10 +97,10 @@ impl Fault {
     }
 }
 
-/// How many seconds after the fault each noticed it.
+/// Seconds from the fault until each column noticed it; `None` for not within [`PATIENCE`].
 type Noticed = [Option<f64>; NOTICES.len()];
 
-/// Measures.
+/// Plays every fault.
 ///
 /// # Errors
 /// When something does not start.
@@ -157,7 +157,7 @@ fn cell(all: &[Noticed], who: usize) -> String {
     }
 }
 
-/// One lab, from its start to the end of its fault, which begins so much after the calm.
+/// Plays one lab from start to end. Its fault begins `later` after [`CALM`].
 async fn play(
     later: Duration,
     fault: &Fault,
@@ -189,7 +189,7 @@ async fn play(
     Ok(noticed)
 }
 
-/// Looks until all have noticed, or [`PATIENCE`] is over.
+/// Polls until all have noticed, or [`PATIENCE`] is over.
 async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> Noticed {
     let mut noticed = Noticed::default();
     let mut looked = begun;
@@ -225,7 +225,7 @@ async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> No
     noticed
 }
 
-/// The names of the alerts that fire.
+/// The names of the firing alerts; `None` when Prometheus does not answer.
 async fn firing(prometheus: SocketAddr) -> Option<Vec<String>> {
     let answer = reqwest::get(format!("http://{prometheus}/api/v1/alerts"))
         .await
@@ -246,13 +246,13 @@ async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow:
     let config = Config::parse("", &arguments);
     let mut config = config.map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
     config.auto_break = AutoBreak::On;
-    // The lab's account may do everything.
+    // The lab's account is an administrator, so the fence would never hold.
     config.without_fence = true;
     config.leadership.enabled = false;
     RunningDaemon::start(config).await
 }
 
-/// What Prometheus scrapes, and its rules.
+/// The configuration of Prometheus: its scrapes and rules.
 fn scrapes(
     directory: &PrivateDirectory,
     kubeconfig: &str,
@@ -307,7 +307,7 @@ fn scrapes(
     ))
 }
 
-/// Rules without their groups' own intervals: all whose alerts are compared are evaluated as often.
+/// The rules without the intervals of their groups, so that all compared alerts are evaluated equally often.
 fn evenly(rules: &str) -> String {
     let lines = rules.split_inclusive('\n');
     lines.filter(|line| !line.starts_with("    interval:")).collect()

@@ -1,4 +1,4 @@
-//! The same body read by others: the least that can be done with it, what one writes first, and what is published.
+//! Other readers of the same body, for comparison: a lower bound, a naive parser, and published parsers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use anyhow::Context;
 use hookwatch::domain::observe::snapshot::Family;
 use prost::Message;
 
-/// The limit: finds each line and decides by its name whether it is kept, and does nothing with those that are.
+/// The lower bound: finds each line and decides by its name whether hookwatch keeps it, and does nothing more.
 pub fn line_scan(body: &[u8]) -> usize {
     let (mut begin, mut kept) = (0, 0);
     for end in memchr::memchr_iter(b'\n', body) {
@@ -22,7 +22,7 @@ pub fn line_scan(body: &[u8]) -> usize {
     kept
 }
 
-/// Whether hookwatch's own reader keeps the line; by the same steps, so that only the rest of the work is compared.
+/// Whether hookwatch's reader keeps the line. It uses the same steps, so that only the rest of the work is compared.
 fn is_kept(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 4] = [b"apiserver_", b"etcd_", b"process_", b"aggregator_unavailable_"];
     if !WORDS.iter().any(|word| line.starts_with(word)) {
@@ -32,8 +32,8 @@ fn is_kept(line: &[u8]) -> bool {
     std::str::from_utf8(&line[..end]).is_ok_and(|name| Family::of_series(name).is_some())
 }
 
-/// Whether anything is kept of the family that the line is of, in either format: of a histogram that is kept its buckets are
-/// skipped, and its series are not.
+/// Whether hookwatch keeps anything of the line's family, in either format. (It skips the buckets of a histogram that it
+/// keeps, but not the whole family.)
 fn is_of_kept_family(line: &str) -> bool {
     let end = line.find(['{', ' ']).unwrap_or(line.len());
     let (name, bare) = (&line[..end], ["_bucket", "_sum", "_count"]);
@@ -44,8 +44,7 @@ fn is_of_kept_family(line: &str) -> bool {
         .any(|name| Family::of_base(name).is_some())
 }
 
-/// What one writes first: every line split, every label kept until the sample has been looked at. Escapes are not
-/// even known to it.
+/// A naive parser: splits every line and collects every label into a map. It does not handle escapes.
 pub fn naive(text: &str) -> f64 {
     let mut total = 0.0;
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -73,11 +72,11 @@ pub fn prometheus_parse(text: &str) -> usize {
     prometheus_parse::Scrape::parse(lines).map_or(0, |scrape| scrape.samples.len())
 }
 
-/// `promtool check metrics`: the parser of text of Prometheus' client library in Go (expfmt), which keeps every sample, and the lints.
-/// A Prometheus server has another parser, which is not measured.
+/// `promtool check metrics`: the text parser of Prometheus' Go client library (expfmt), which keeps every sample, and lints.
+/// A Prometheus server uses another parser, which is not measured.
 ///
 /// # Errors
-/// When it does not start, or finds the body to be no exposition.
+/// When it does not start, or rejects the body.
 pub fn promtool(binary: &Path, text: &str) -> anyhow::Result<()> {
     let mut child = Command::new(binary)
         .args(["check", "metrics"])
@@ -90,15 +89,15 @@ pub fn promtool(binary: &Path, text: &str) -> anyhow::Result<()> {
     stdin.write_all(text.as_bytes())?;
     drop(stdin);
     let status = child.wait()?;
-    // 3 says that it would name some metrics otherwise.
+    // Exit code 3: only lints about metric names.
     anyhow::ensure!(matches!(status.code(), Some(0 | 3)), "promtool: {status}");
     Ok(())
 }
 
-/// All messages decoded by prost, as a program with generated code does it.
+/// Decodes all messages with prost, as a program with generated code would.
 ///
 /// # Errors
-/// When the body is no row of messages.
+/// When the body is not a sequence of length-delimited messages.
 pub fn prost_decode(mut body: &[u8]) -> anyhow::Result<usize> {
     let mut metrics = 0;
     while !body.is_empty() {
@@ -108,7 +107,7 @@ pub fn prost_decode(mut body: &[u8]) -> anyhow::Result<usize> {
     Ok(metrics)
 }
 
-/// `io.prometheus.client.MetricFamily`, as far as an API server fills it.
+/// `io.prometheus.client.MetricFamily`, with only the fields that an API server sets.
 #[derive(Clone, PartialEq, Message)]
 struct MetricFamily {
     #[prost(string, tag = "1")]
@@ -165,8 +164,8 @@ struct Bucket {
     bound: f64,
 }
 
-/// A scrape of a real API server made about this large: further resources, each with the series that a resource has, as in a
-/// cluster with more CustomResourceDefinitions. With `only_skipped`, only families of which hookwatch keeps nothing.
+/// Grows a scrape of a real API server to about this size by repeating its series for more resources, as in a cluster with
+/// more CustomResourceDefinitions. With `only_skipped`, it repeats only families of which hookwatch keeps nothing.
 pub fn grown(scrape: &str, bytes: usize, only_skipped: bool) -> String {
     let grows = |line: &str| {
         let is_of_resource = line.contains("resource=\"") && !line.starts_with('#');

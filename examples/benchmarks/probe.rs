@@ -1,4 +1,5 @@
-//! What a probe costs: hookwatch's, prometheus-blackbox-exporter's and a bare handshake, on the same targets at the same rate.
+//! CPU and memory of a probe: by hookwatch, by prometheus-blackbox-exporter, and of a bare handshake, on the same targets at
+//! the same rate.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,7 +16,7 @@ use crate::noise::{Samples, digits};
 use crate::process::Process;
 use crate::tools;
 
-/// What probes, by the name that it has here, and by what it is called in the table.
+/// The contestants: name on the command line, and name in the table.
 const CONTESTANTS: [(&str, &str); 6] = [
     ("bare", "bare rustls: connect, handshake, close"),
     ("handshake", "hookwatch, fresh, handshake"),
@@ -27,10 +28,10 @@ const CONTESTANTS: [(&str, &str); 6] = [
 const BLACKBOX: &str = "blackbox";
 const KEPT: &str = "kept";
 
-/// Targets, and probes a second in all.
+/// Number of targets, and probes per second in total.
 const SIZES: [(usize, f64); 3] = [(10, 40.0), (200, 40.0), (2_000, 400.0)];
 
-/// The processes, and where the targets are.
+/// The processes that are compared, and the targets.
 struct Arena {
     contestants: Vec<(&'static str, Process)>,
     blackbox: Option<String>,
@@ -40,7 +41,7 @@ struct Arena {
     _directory: TempDir,
 }
 
-/// Measures.
+/// Measures each contestant.
 ///
 /// # Errors
 /// When a process does not start, or a probe fails.
@@ -73,7 +74,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         for round in 0..=rounds {
             for at in 0..arena.contestants.len() {
                 let at = (at + round) % arena.contestants.len();
-                // The first meets every target once, and is not counted.
+                // The first round probes every target once and is not counted.
                 let count = if round == 0 {
                     targets
                 } else {
@@ -136,7 +137,7 @@ impl Arena {
         let mut served = Process::start(Command::new(&itself).arg("--serve-targets").arg(&ca))?;
         let port: u16 = served.line()?.trim().parse()?;
         let mut contestants = Vec::new();
-        // A daemon would find some of its connections again, and never the others.
+        // With more targets than pooled connections, the pool could only keep some of the connections.
         let keeps_all = targets <= ProbeLimits::default().pooled;
         let ours = CONTESTANTS.into_iter().map(|(name, _)| name);
         for name in ours.filter(|name| *name != BLACKBOX && (*name != KEPT || keeps_all)) {
@@ -167,7 +168,7 @@ impl Arena {
         })
     }
 
-    /// Seconds of CPU that one probe takes, of so many.
+    /// CPU seconds per probe, over `count` probes.
     fn spend(&mut self, runtime: &Runtime, at: usize, count: usize, rate: f64) -> anyhow::Result<f64> {
         let (name, process) = &mut self.contestants[at];
         let before = process.cpu()?;
@@ -178,13 +179,13 @@ impl Arena {
             _ => process.ask(&format!("{count} {rate}"))?.trim().parse()?,
         };
         anyhow::ensure!(failed == 0, "{name}: {failed} of {count} probes failed");
-        // Goodbyes are part of it.
+        // Include the CPU time for closing connections.
         std::thread::sleep(Duration::from_millis(50));
         Ok((process.cpu()? - before) / count as f64)
     }
 }
 
-/// As Prometheus asks it: each target on a connection that stays.
+/// Asks the exporter as Prometheus does, over persistent connections; returns how many probes failed.
 async fn ask_exporter(url: &str, (count, rate): (usize, f64), targets: usize, port: u16) -> usize {
     let client = reqwest::Client::new();
     let mut next = 0;

@@ -1,4 +1,4 @@
-//! What a daemon costs that watches many webhooks, and what being watched costs them.
+//! CPU and memory of a daemon that watches many webhooks, and what being watched costs the webhooks.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -18,13 +18,14 @@ use crate::estate::{self, Daemon, RELEASE, Size};
 use crate::noise::{Samples, seconds};
 use crate::process::Process;
 
-/// Webhooks, Services of three endpoints each, and API servers with 60 MB of metrics instead of the lab's own.
+/// What the daemon watches: webhooks, Services with three endpoints each, and API servers with 60 MB of metrics (0: the
+/// lab's own).
 #[derive(Clone, Copy)]
 struct Scale {
     webhooks: usize,
     services: usize,
     api_servers: u8,
-    /// One webhook more, which hangs.
+    /// Whether there is an additional webhook, which hangs.
     one_hangs: bool,
 }
 
@@ -38,7 +39,7 @@ impl Scale {
     }
 }
 
-/// Of each Service.
+/// Endpoints of each Service.
 const ENDPOINTS: usize = 3;
 
 const fn scale(webhooks: usize, services: usize, api_servers: u8) -> Scale {
@@ -64,22 +65,22 @@ const CURVE: [Scale; 6] = [
 const GOAL: Scale = scale(2_000, 40, 5);
 const QUICK: [Scale; 1] = [scale(1_000, 40, 0)];
 
-/// What was measured of one.
+/// The measurements at one scale.
 #[derive(Default)]
 struct Cost {
     daemon: Samples,
     /// In MB.
     memory: Samples,
-    /// Of one backend that a webhook's process serves.
+    /// CPU of one endpoint.
     backend: Samples,
     handshakes: Samples,
     requests: Samples,
 }
 
-/// Measures.
+/// Measures every scale.
 ///
 /// # Errors
-/// When the daemon is not there or does not start.
+/// When the daemon's binary is missing or does not start.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let runtime = Runtime::new()?;
     let mut section = Section::new("A daemon that watches many webhooks");
@@ -142,7 +143,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
 }
 
 async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
-    // After a minute it knows how many API servers there are.
+    // The daemon knows the number of API servers after a minute.
     let (warm_up, windows) = if quick { (12, 1) } else { (75, 3) };
     let server = ApiServer::start(ApiServerOptions::default()).await?;
     let mut kubeconfig = server.kubeconfig();
@@ -173,7 +174,7 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
     tokio::time::sleep(Duration::from_secs(warm_up)).await;
     if let Some(broken) = &broken {
         broken.behave(Behaviour::AcceptAndHang).await?;
-        // Until it is found.
+        // Wait until the daemon has found the fault.
         tokio::time::sleep(Duration::from_secs(15)).await;
     }
     let mut cost = Cost::default();
@@ -186,7 +187,7 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
     Ok(cost)
 }
 
-/// A webhook on one more Service, which may hang.
+/// Adds a Service with a webhook that can be made to hang.
 async fn one_more(client: &Client, service: usize) -> anyhow::Result<LabBackend> {
     let authority = Authority::new("one more")?;
     let certificate = authority.issue(&estate::server_name(service))?;
@@ -198,7 +199,7 @@ async fn one_more(client: &Client, service: usize) -> anyhow::Result<LabBackend>
     Ok(backend)
 }
 
-/// Looks at everything for ten seconds. What is asked of the daemon for that is outside of what its CPU is taken over.
+/// Measures for ten seconds. The requests for the daemon's metrics are outside the span of its CPU measurement.
 async fn window(
     cost: &mut Cost,
     daemon: &Daemon,

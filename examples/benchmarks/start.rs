@@ -1,4 +1,4 @@
-//! How soon a daemon judges, what it is in memory and on disk, and how soon it reacts to a fault.
+//! How soon a daemon judges after its start, its memory and size on disk, and how soon it reacts to a fault.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::estate::{self, Daemon, RELEASE, Size};
 use crate::noise::{Samples, digits, seconds};
 use crate::process::Process;
 
-/// Gives up when nothing was judged by then.
+/// Longest wait for the first assessment.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Windows in which an idle daemon is looked at.
+/// Number of windows in which an idle daemon is measured.
 const WINDOWS: usize = 3;
 
-/// Measures.
+/// Measures several starts, and one idle daemon.
 ///
 /// # Errors
-/// When the daemon is not there or does not start.
+/// When the daemon's binary is missing or does not start.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let runtime = Runtime::new()?;
-    // After a minute it knows that there is one API server alone.
+    // The daemon knows after a minute that there is only one API server.
     let (runs, settle, window) = if quick { (3, 5, 2) } else { (9, 75, 20) };
     let [mut ready, mut judged, mut share, mut memory] = <[Samples; 4]>::default();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! What was measured elsewhere and is kept in the repository, because it takes hours or a real API server.
+//! Results that are kept in the repository because measuring them takes hours or a real API server.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::document::{Section, Table};
 use super::noise::Samples;
 use super::survival;
 
-/// Adds it up.
+/// Summarises the stored results.
 ///
 /// # Errors
-/// When the results of the survival table are not there.
+/// When the results of the survival table cannot be read.
 pub fn measure(_quick: bool) -> anyhow::Result<Section> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/survival.jsonl");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

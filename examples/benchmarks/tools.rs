@@ -1,4 +1,4 @@
-//! Programs of others that are measured, or measure.
+//! Third-party programs that are measured or that measure.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::process::Process;
 use hookwatch::lab::ports::free_address;
 
-/// Where a program is: installed, or taken out of its package into `target/monitoring`, as .ci/run does.
+/// Finds a program: installed, or unpacked into `target/monitoring`, as .ci/run does.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let taken_out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/monitoring/usr/bin");
@@ -16,8 +16,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
     places.map(|place| place.join(name)).find(|path| path.is_file())
 }
 
-/// A prometheus-blackbox-exporter with a module `webhook` that asks as an API server dials: by this authority (PEM, in a file)
-/// and name.
+/// Starts a prometheus-blackbox-exporter with a module `webhook` that verifies as an API server does: against this authority
+/// (a PEM file) and server name.
 ///
 /// # Errors
 /// When it does not listen.

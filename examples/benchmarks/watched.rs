@@ -1,4 +1,4 @@
-//! A daemon that watches one webhook that breaks, beside whatever else is there.
+//! A daemon that watches one webhook that breaks, beside others.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -17,23 +17,23 @@ use crate::estate::{self, Daemon, RELEASE};
 use crate::noise::seconds;
 
 const WEBHOOK: &str = "broken.example.com";
-/// How often the daemon's log is read: the resolution of what is measured.
+/// Interval at which the daemon's log is read: the resolution of the measurement.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Gives up when a verdict has not changed by then.
+/// Longest wait for a verdict to change.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A daemon, what it watches, and the webhook that breaks.
+/// A daemon, the cluster that it watches, and the webhook that breaks.
 pub struct Watched {
     pub daemon: Daemon,
     broken: LabBackend,
-    // They end with this.
+    // Kept alive until this is dropped.
     _server: ApiServer,
     _others: Box<dyn Any>,
 }
 
 impl Watched {
-    /// Builds what else is there, then starts the daemon. The webhook that breaks is on the Service of this number, with a
-    /// backend at the address 127.0.30.`host`.
+    /// Builds the others, then starts the daemon. The webhook that breaks is on the Service with this index, with a backend
+    /// at 127.0.30.`host`.
     ///
     /// # Errors
     /// When something does not start, or the webhook is not judged healthy.
@@ -61,7 +61,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Lets the webhook hang, and gives the seconds until it is found.
+    /// Makes the webhook hang; returns the seconds until the daemon has found it.
     ///
     /// # Errors
     /// When it is not found.
@@ -70,7 +70,7 @@ impl Watched {
             .await
     }
 
-    /// Lets it answer again, and waits until that is found.
+    /// Makes it answer again, and waits until the daemon judges it healthy.
     ///
     /// # Errors
     /// When it is not found.
@@ -80,8 +80,8 @@ impl Watched {
         Ok(())
     }
 
-    /// Lets the webhook behave so, and gives the seconds until the daemon logs such a verdict on it. Reading its log costs the
-    /// daemon nothing, whatever else it watches; asking it would.
+    /// Changes the webhook's behaviour; returns the seconds until the daemon logs a matching verdict. Reading the log costs the
+    /// daemon nothing; polling its API would.
     async fn until(&self, behaviour: Behaviour, is_it: impl Fn(&Value) -> bool) -> anyhow::Result<f64> {
         let before = std::fs::read_to_string(self.daemon.log())?.len();
         self.broken.behave(behaviour).await?;
@@ -102,7 +102,7 @@ impl Watched {
         }
     }
 
-    /// Until the daemon has found the webhook and judged it healthy, of which it logs nothing.
+    /// Waits until the daemon has found the webhook and judged it healthy. It does not log that, so this polls its API.
     async fn is_healthy(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {

@@ -2,7 +2,7 @@
 
 use super::grafana::{CLUSTER, Dashboard, Panel};
 
-/// Makes it.
+/// The dashboard of the breaker.
 pub fn dashboard() -> Dashboard {
     Dashboard::new(
         "hookwatch-breaker",

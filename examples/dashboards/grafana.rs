@@ -27,7 +27,7 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// A dashboard with the variables that all of ours have, and with verdicts as annotations.
+    /// A dashboard with the common variables, and with verdicts as annotations.
     pub fn new(uid: &'static str, title: &'static str, description: &'static str) -> Self {
         Self {
             uid,
@@ -37,7 +37,7 @@ impl Dashboard {
             schema_version: 39,
             version: 1,
             editable: true,
-            // One crosshair over all panels: what happened at the same instant is the whole point.
+            // A crosshair shared by all panels, to see what happened at the same instant.
             graph_tooltip: 1,
             refresh: "10s",
             time: json!({"from": "now-1h", "to": "now"}),
@@ -59,7 +59,7 @@ impl Dashboard {
                 "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
                 "hide": 0, "refresh": 1, "regex": "", "includeAll": false, "multi": false,
             }),
-            // `.*` also fits where there is no such label: a Prometheus of one cluster has none.
+            // `.*` also matches series without this label, as in a Prometheus of a single cluster.
             variable(
                 "cluster",
                 "Cluster",
@@ -95,7 +95,7 @@ impl Dashboard {
     }
 }
 
-/// A variable whose values Prometheus knows.
+/// A variable whose values come from a Prometheus query.
 pub fn variable(name: &str, label: &str, query: &str, all: bool) -> Value {
     let mut variable = json!({
         "name": name, "label": label, "type": "query",
@@ -114,7 +114,7 @@ fn datasource() -> Value {
     json!({"type": "prometheus", "uid": "${datasource}"})
 }
 
-/// A stretch of time per hook that fails.
+/// An annotation for the time during which a webhook is failing.
 fn annotation() -> Value {
     json!({
         "name": "Failing webhooks", "enable": true, "hide": false, "iconColor": "red",
@@ -125,13 +125,13 @@ fn annotation() -> Value {
     })
 }
 
-/// The series of the chosen clusters.
+/// Label matcher for the selected clusters.
 pub const CLUSTER: &str = "cluster=~\"$cluster\"";
 
-/// Seconds after which an assessment is stale, as HookwatchBlind has it.
+/// Seconds after which an assessment is stale, as in the alert HookwatchBlind.
 pub const STALE: u32 = 60;
 
-/// The cause of every hook that fails.
+/// Query for the cause of every failing webhook.
 pub const FAILING: &str = "max by (cluster, kind, configuration, webhook, cause, effect) (\
     hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health, incident) \
     hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)";
@@ -177,7 +177,7 @@ pub struct Target {
     pub format: Option<&'static str>,
 }
 
-/// The colours of states, wherever they are shown. Good is blue: many do not tell green from red.
+/// The colours of states on all dashboards. Good is blue, because many people cannot distinguish green from red.
 const COLOURS: [(&str, &str); 17] = [
     ("flowing", "blue"),
     ("healthy", "blue"),
@@ -238,7 +238,7 @@ impl Panel {
         panel
     }
 
-    /// One or a few numbers, the newest.
+    /// The newest value of one or a few series.
     pub fn number(title: &'static str, description: &'static str, unit: &str) -> Self {
         let options = json!({
             "colorMode": "value", "graphMode": "area", "textMode": "auto", "justifyMode": "auto",
@@ -250,10 +250,10 @@ impl Panel {
         panel
     }
 
-    /// Gives the series of these names the colours that they have everywhere.
+    /// Gives the series with these names their colours in [`COLOURS`].
     pub fn coloured(mut self, names: &[&str]) -> Self {
         for (name, colour) in COLOURS.iter().filter(|(name, _)| names.contains(name)) {
-            // A cluster may follow, where there are several.
+            // The name of the cluster follows if there are several.
             let named = json!({"id": "byRegexp", "options": format!("/^{name}( |$)/")});
             self.override_fields(named, "color", json!({"mode": "fixed", "fixedColor": colour}));
         }
@@ -269,7 +269,7 @@ impl Panel {
         }
     }
 
-    /// The name of the series that is there, large and in its colour.
+    /// The name of the series that exists, large and in its colour.
     pub fn state(title: &'static str, description: &'static str) -> Self {
         let mut panel = Self::number(title, description, "none");
         panel.options["textMode"] = json!("name");
@@ -278,7 +278,7 @@ impl Panel {
         panel
     }
 
-    /// Which of several states there was, over time. Takes queries that are 1 for the state that is.
+    /// States over time. Its queries must be 1 for the current state.
     pub fn timeline(title: &'static str, description: &'static str) -> Self {
         let options = json!({
             "mergeValues": true, "showValue": "never", "rowHeight": 0.9, "alignValue": "left",
@@ -299,7 +299,7 @@ impl Panel {
         panel
     }
 
-    /// A table of the newest values, with the columns that are named, in this order.
+    /// A table of the newest values. `columns` has the fields to show, with their titles, in order.
     pub fn table(title: &'static str, description: &'static str, columns: &[(&str, &str)]) -> Self {
         let options = json!({"showHeader": true, "cellHeight": "sm", "footer": {"show": false}});
         let mut panel = Self::new("table", title, description, options);
@@ -325,7 +325,7 @@ impl Panel {
     /// Adds a query. Its legend names the series by labels, as in `{{webhook}}`.
     pub fn query(mut self, expr: impl Into<String>, legend: &str) -> Self {
         let is_table = self.kind == "table";
-        // A state that is over still has a last value within the range, and would be shown as if it were there.
+        // A range query would show a state that is over, because it has a last value within the range.
         let is_instant = is_table || self.options["textMode"] == "name";
         self.targets.push(Target {
             ref_id: char::from(b'A' + self.targets.len() as u8).to_string(),
@@ -339,12 +339,12 @@ impl Panel {
         self
     }
 
-    /// Adds these series of a metric, by the one label that the legend names, and the cluster.
+    /// Adds these series of a metric, grouped by `label`, which is also the legend, and by cluster.
     pub fn each(self, label: &str, metric: &str, series: &str) -> Self {
         self.by_cluster(label, format!("max by (cluster, {label}) ({metric}{{{series}}})"))
     }
 
-    /// The same of those that are 1, by replicas that judge: what a stuck one still serves is old.
+    /// Like [`Self::each`], with only the series that are 1, and without replicas whose assessment is stale.
     pub fn present(self, label: &str, metric: &str, series: &str) -> Self {
         let fresh = format!("time() - hookwatch_assessment_timestamp_seconds{{{CLUSTER}}} < {STALE}");
         self.by_cluster(
@@ -355,13 +355,13 @@ impl Panel {
         )
     }
 
-    /// Adds the rates of these series of a counter, by the one label that the legend names.
+    /// Adds the rates of these series of a counter, grouped by `label`, which is also the legend.
     pub fn rates(self, label: &str, metric: &str, series: &str) -> Self {
         let rates = format!("rate({metric}{{{series}}}[$__rate_interval])");
         self.by(label, format!("sum by ({label}) ({rates})"))
     }
 
-    /// Adds a quantile of these series of a histogram, by the one label that the legend names.
+    /// Adds a quantile of these series of a histogram, grouped by `label`, which is also the legend.
     pub fn quantile(self, quantile: f64, label: &str, metric: &str, series: &str) -> Self {
         let rates = format!("rate({metric}_bucket{{{series}}}[$__rate_interval])");
         let expr = format!("histogram_quantile({quantile}, sum by (le, {label}) ({rates}))");
@@ -383,15 +383,15 @@ impl Panel {
         self
     }
 
-    /// Sets a unit for the series whose names end so.
+    /// Sets the unit of the series whose names end with `ending`.
     pub fn unit_of_ending(mut self, ending: &str, unit: &str) -> Self {
-        // Without slashes it would have to match the whole name.
+        // Without slashes the expression would have to match the whole name.
         let named = json!({"id": "byRegexp", "options": format!("/ {ending}$/")});
         self.override_fields(named, "unit", json!(unit));
         self
     }
 
-    /// Colours values from a threshold on.
+    /// Colours values: each step's colour applies from its value on, `None` for the lowest.
     pub fn thresholds(mut self, steps: &[(Option<f64>, &str)]) -> Self {
         let steps: Vec<Value> = steps
             .iter()
@@ -402,7 +402,7 @@ impl Panel {
         self
     }
 
-    /// What is shown where there is no data, because none is good news unless there is none at all.
+    /// Sets the text for a panel without data. No series is good news, unless hookwatch's metrics are missing altogether.
     pub fn when_empty(mut self, text: &str) -> Self {
         self.field_config["defaults"]["noValue"] = json!(format!("{text}, or no data"));
         self

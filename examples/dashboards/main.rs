@@ -17,7 +17,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Every dashboard's file with its text.
+/// The file name and JSON of every dashboard.
 fn files() -> std::io::Result<Vec<(&'static str, String)>> {
     let dashboards = [
         ("overview.json", overview::dashboard()),

@@ -1,18 +1,18 @@
-//! The first dashboard: is the control plane writable, who is to blame, since when.
+//! The first dashboard: whether the control plane can be written, and if not, what is to blame and since when.
 
 use serde_json::json;
 
 use super::grafana::{CLUSTER, Dashboard, FAILING, Panel, STALE};
 
-/// Writes, but for dry runs, in the API servers' own metrics.
+/// Label matchers for writes, except dry runs, in the API servers' own metrics.
 const WRITES: &str = "cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH|APPLY\", dry_run=\"\"";
 
-/// The dashboard of one webhook, from a row that names it.
+/// Link to the dashboard of one webhook from a row of a table that names it.
 const WEBHOOK: &str = "/d/hookwatch-webhook?${datasource:queryparam}&${__url_time_range}\
     &var-cluster=${__data.fields.Cluster:percentencode}\
     &var-configuration=${__data.fields.Configuration:percentencode}&var-webhook=${__value.raw:percentencode}";
 
-/// Makes it.
+/// The overview dashboard.
 pub fn dashboard() -> Dashboard {
     Dashboard::new(
         "hookwatch-overview",

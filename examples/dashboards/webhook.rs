@@ -1,14 +1,14 @@
-//! The second dashboard: one hook in depth.
+//! The second dashboard: one webhook in depth.
 
 use super::grafana::{CLUSTER, Dashboard, Panel, variable};
 
-/// The selector of the hook that was chosen.
+/// Label matchers for the selected webhook in hookwatch's metrics.
 const HOOK: &str = "cluster=~\"$cluster\", configuration=~\"$configuration\", webhook=~\"$webhook\"";
 
-/// What the API servers count of it.
+/// Label matchers for the selected webhook in the API servers' metrics.
 const CALLS: &str = "cluster=~\"$cluster\", name=~\"$webhook\"";
 
-/// Makes it.
+/// The dashboard of one webhook.
 pub fn dashboard() -> Dashboard {
     Dashboard::new(
         "hookwatch-webhook",

@@ -1,9 +1,9 @@
-//! Plays outages again and again and prints who survives them, as docs/survival.md.
+//! Plays outages repeatedly and prints which parts of the control plane survive them, as docs/survival.md.
 //!
 //! `cargo run --release --example survival -- --runs 10 --results FILE [--control-plane envtest] [SCENARIO...]`
 //!
-//! Every run is a process of its own, `hookwatch demo --lasting`, and a line of the results file; what is there already
-//! is not played again. Nothing else should run meanwhile: the figures are seconds.
+//! Every run is a separate process, `hookwatch demo --lasting`, and one line of the results file. Runs whose results are
+//! already in the file are not repeated. Nothing else should run on the machine: the figures are seconds.
 
 mod table;
 
@@ -20,24 +20,24 @@ use serde_json::Value;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What to play; everything unless named
+    /// Scenarios to play; all of them if none is named
     scenarios: Vec<String>,
     /// How often to play each with hookwatch
     #[arg(long, default_value_t = 10)]
     runs: usize,
-    /// And how often without it
+    /// How often to play each without hookwatch
     #[arg(long, default_value_t = 2)]
     without: usize,
-    /// What to play on: envtest, or embedded
+    /// The control plane to play on: envtest or embedded
     #[arg(long, default_value = "envtest")]
     control_plane: String,
-    /// Where each run's result is kept, one a line
+    /// File with the results, one run per line
     #[arg(long)]
     results: PathBuf,
-    /// Print the table of what is there, and play nothing
+    /// Only print the table of the existing results
     #[arg(long)]
     print: bool,
-    /// The hookwatch to play with
+    /// The hookwatch binary
     #[arg(long, default_value = "target/release/hookwatch")]
     hookwatch: PathBuf,
 }
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
         .collect();
     let mut results = read(&arguments.results)?;
     if !arguments.print {
-        // In turn, so that a table that was cut short has something of everything.
+        // Round by round, so that an interrupted run has results of every scenario.
         for round in 0..arguments.runs.max(arguments.without) {
             for (name, seconds) in &shapes {
                 for (breaker, wanted) in [(true, arguments.runs), (false, arguments.without)] {
@@ -72,7 +72,7 @@ fn count(runs: &[Value], breaker: bool) -> usize {
     runs.iter().filter(|run| run["with_breaker"] == breaker).count()
 }
 
-/// The results that are there, by scenario.
+/// The existing results by scenario; empty when there is no file.
 fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -81,7 +81,7 @@ fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
     table::results(&text).with_context(|| format!("in {}", path.display()))
 }
 
-/// Plays once, and keeps the result.
+/// Plays a scenario once and appends its result to the file.
 fn play(arguments: &Arguments, name: &str, lasting: Duration, breaker: bool) -> anyhow::Result<Value> {
     let mut command = Command::new(&arguments.hookwatch);
     command

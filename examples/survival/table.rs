@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-/// What is played unless something else is asked for, and for how long: 40 s, or until a node's grace is over (50 s
-/// after its last renewal, and up to 5 s more).
+/// The default scenarios and how many seconds their outages last: 40 s, or 60 s where nodes become NotReady (50 s after
+/// their last renewal, and up to 5 s more).
 pub const SHAPES: [(&str, u64); 18] = [
     ("gke-opa-outage", 60),
     ("ignore-hang", 60),
@@ -28,10 +28,10 @@ pub const SHAPES: [(&str, u64); 18] = [
     ("one-of-two-hung", 40),
 ];
 
-/// Results by scenario, of a text with one a line.
+/// Parses results, one JSON object per line, and groups them by scenario.
 ///
 /// # Errors
-/// When a line is no JSON.
+/// When a line is not JSON.
 pub fn results(text: &str) -> serde_json::Result<BTreeMap<String, Vec<Value>>> {
     let mut results: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for line in text.lines() {
@@ -42,7 +42,7 @@ pub fn results(text: &str) -> serde_json::Result<BTreeMap<String, Vec<Value>>> {
     Ok(results)
 }
 
-/// One run in a line, for whoever waits.
+/// One run as a line of progress.
 pub fn line(run: &Value) -> String {
     let seconds = |name: &str| {
         run[name]
@@ -116,7 +116,7 @@ pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
     text
 }
 
-/// Seconds until the bypass is in force: the median, the 95th percentile and the longest.
+/// The distribution of the seconds from the fault until the bypass is in force.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantiles {
     pub runs: usize,
@@ -125,7 +125,7 @@ pub struct Quantiles {
     pub longest: f64,
 }
 
-/// Outages in which calls hang, with a hookwatch that leads. A leader lives if a renewal begins after the bypass.
+/// Outages in which calls hang and hookwatch already leads. A leader keeps its Lease if a renewal begins after the bypass.
 pub const HANGING: [&str; 9] = [
     "gke-opa-outage",
     "ignore-hang",
@@ -141,13 +141,13 @@ pub const HANGING: [&str; 9] = [
 /// Outages in which calls fail at once.
 pub const FAILING_AT_ONCE: [&str; 3] = ["validating-refused", "connections-reset", "certificate-expired"];
 
-/// How soon the bypass was in force in these outages together, with hookwatch; `None` where nothing was bypassed.
+/// How soon the bypass was in force, over all runs of these outages with hookwatch; `None` if nothing was bypassed.
 pub fn bypassed_after(results: &BTreeMap<String, Vec<Value>>, outages: &[&str]) -> Option<Quantiles> {
     let runs = outages.iter().filter_map(|name| results.get(*name)).flatten();
     let with = runs.filter(|run| run["with_breaker"] == true);
     let seconds = sorted(with, "bypassed_after_seconds");
     let runs = seconds.len();
-    // The smallest that so many per cent do not exceed.
+    // Nearest rank: the smallest value that this percentage of the runs does not exceed.
     let per_cent = |part: usize| {
         seconds
             .get((runs * part).div_ceil(100).saturating_sub(1))
@@ -192,7 +192,7 @@ Lost without |
 |---|---|---|---|---|---|---|---|
 ";
 
-/// How many runs there were with hookwatch, and what came of them.
+/// The cells of a row about the runs with hookwatch: their number and results.
 pub fn cells(with: &[&Value]) -> [String; 6] {
     [
         with.len().to_string(),
@@ -208,14 +208,14 @@ pub fn cells(with: &[&Value]) -> [String; 6] {
     ]
 }
 
-/// What these runs have of it, the least first.
+/// The values of a field in these runs, in ascending order; runs without it are left out.
 fn sorted<'a>(runs: impl Iterator<Item = &'a Value>, name: &str) -> Vec<f64> {
     let mut seconds: Vec<f64> = runs.filter_map(|run| run[name].as_f64()).collect();
     seconds.sort_by(f64::total_cmp);
     seconds
 }
 
-/// Median and worst, and how many had none.
+/// Median and worst value of a field, and the number of runs without it.
 fn spread(runs: &[&Value], name: &str) -> String {
     let seconds = sorted(runs.iter().copied(), name);
     let Some(worst) = seconds.last() else {
@@ -231,7 +231,7 @@ fn spread(runs: &[&Value], name: &str) -> String {
     )
 }
 
-/// What was lost in all of these runs.
+/// The sum of what was lost in these runs.
 fn lost(runs: &[&Value]) -> String {
     let sum = |name: &str| -> u64 {
         runs.iter()

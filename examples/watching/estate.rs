@@ -1,4 +1,4 @@
-//! Webhooks to be watched: Services with endpoints, and the processes that serve them.
+//! The webhooks that the daemon watches in a measurement: Services with endpoints, and the processes that serve them.
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
@@ -18,25 +18,25 @@ use crate::process::Process;
 
 const NAMESPACE: &str = "watched";
 
-/// How many there are of what.
+/// The size of the estate.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub webhooks: usize,
-    /// Different paths among them.
+    /// Number of different paths among the webhooks.
     pub paths: usize,
     pub services: usize,
-    /// Of each Service; so many processes serve them.
+    /// Endpoints of each Service, which is also the number of processes that serve them.
     pub endpoints: usize,
-    /// Where the endpoints are, of one Service: a real API server takes none on the loopback device. Otherwise each has an
-    /// address of its own there.
+    /// Address of all endpoints, for one Service: a real API server rejects endpoints on the loopback device. With `None`,
+    /// each endpoint has its own loopback address.
     pub host: Option<IpAddr>,
 }
 
-/// Serves one endpoint of each Service: says where and under which authority, and then what was asked whenever a line
-/// comes in.
+/// Serves one endpoint of each Service. Prints its port and certificate authority, and then, for each line of input, the
+/// number of requests so far.
 ///
 /// # Errors
-/// When an address cannot be had.
+/// When it cannot listen on an address.
 pub async fn serve(process: usize, services: usize, host: Option<IpAddr>) -> anyhow::Result<()> {
     let hosts = (0..services).map(|service| endpoint(host, process, service));
     let hosts: Vec<IpAddr> = hosts.collect::<anyhow::Result<_>>()?;
@@ -71,12 +71,12 @@ fn service_name(service: usize) -> String {
     format!("webhooks-{service}")
 }
 
-/// What the certificate of a Service's backends is for.
+/// The DNS name in the certificate of a Service's backends.
 pub fn server_name(service: usize) -> String {
     format!("{}.{NAMESPACE}.svc", service_name(service))
 }
 
-/// Starts the processes that serve, and registers everything.
+/// Starts the processes that serve the endpoints, and registers Services and webhooks.
 ///
 /// # Errors
 /// When a process does not start, or the API server refuses something.
@@ -103,7 +103,7 @@ pub async fn build(client: &Client, size: Size) -> anyhow::Result<Vec<Process>> 
     Ok(processes)
 }
 
-/// Creates the namespace of all that is watched.
+/// Creates the namespace of the Services.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -112,12 +112,12 @@ pub async fn create_namespace(client: &Client) -> anyhow::Result<()> {
     post(client, "", "Namespace", "namespaces", namespace).await
 }
 
-/// What `cargo build --release` makes.
+/// The binary that `cargo build --release` builds.
 pub const RELEASE: &str = "target/release/hookwatch";
 
 const LOG: &str = "log";
 
-/// A daemon, serving its metrics and page at this address.
+/// A daemon that serves its metrics and page at `address`.
 pub struct Daemon {
     pub process: Process,
     pub address: SocketAddr,
@@ -134,7 +134,7 @@ impl Daemon {
         command
             .args(["run", "--listen", &address.to_string(), "--kubeconfig"])
             .arg(directory.write("kubeconfig", kubeconfig)?)
-            // As in the image.
+            // As in the container image.
             .env("MALLOC_ARENA_MAX", "1")
             .env("HOOKWATCH_LOG_FORMAT", "json")
             .stderr(File::create(directory.path().join(LOG))?);
@@ -145,16 +145,16 @@ impl Daemon {
         })
     }
 
-    /// Where it logs, as lines of JSON.
+    /// The file that it logs to, as lines of JSON.
     #[allow(dead_code, reason = "one of the two examples does not read it")]
     pub fn log(&self) -> PathBuf {
         self.directory.path().join(LOG)
     }
 
-    /// Handshakes that it has made so far.
+    /// TLS handshakes of its probes so far.
     ///
     /// # Errors
-    /// When it does not say.
+    /// When its metrics cannot be read or do not have the series.
     pub async fn handshakes(&self) -> anyhow::Result<f64> {
         const SERIES: &str = "hookwatch_probe_phase_duration_seconds_count{phase=\"tls\"} ";
         let text = reqwest::get(format!("http://{}/metrics", self.address))
@@ -209,7 +209,7 @@ pub async fn register_service(
     service: usize,
     addresses: &[SocketAddr],
 ) -> anyhow::Result<()> {
-    /// As many as the EndpointSlice controller puts into one.
+    /// Most endpoints in one slice: the default of the EndpointSlice controller.
     const IN_A_SLICE: usize = 100;
     let name = service_name(service);
     let object = json!({
@@ -252,7 +252,7 @@ fn slice(service: usize, nth: usize, addresses: &[SocketAddr]) -> Value {
     })
 }
 
-/// Gives a Service of one endpoint another one.
+/// Replaces the endpoint of a Service that has one.
 ///
 /// # Errors
 /// When the API server refuses it.
@@ -280,7 +280,7 @@ async fn register_webhooks(client: &Client, size: Size, bundle: &str) -> anyhow:
     Ok(())
 }
 
-/// One more Service with one backend and one webhook, in a configuration of its own.
+/// Adds a Service with one backend, and a configuration with one webhook on it.
 ///
 /// # Errors
 /// When the API server refuses something.
@@ -296,7 +296,7 @@ pub async fn add(
     register(client, "one-more", &[webhook(name, service, 0, bundle)]).await
 }
 
-/// A webhook of a Service, asked about objects that nobody writes.
+/// A webhook on a Service. Its rules match only objects that the measurement never writes.
 pub fn webhook(name: &str, service: usize, path: usize, bundle: &str) -> Value {
     use base64::Engine;
     json!({
@@ -314,7 +314,7 @@ pub fn webhook(name: &str, service: usize, path: usize, bundle: &str) -> Value {
     })
 }
 
-/// Registers webhooks as one configuration.
+/// Registers webhooks in one configuration.
 ///
 /// # Errors
 /// When the API server refuses it.

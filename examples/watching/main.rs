@@ -1,11 +1,11 @@
-//! Measures what being watched costs: webhooks of one Service with two endpoints, each a process of its own, and the
-//! daemon as a third.
+//! Measures what it costs a webhook to be watched. Three processes: the daemon, and one for each of the two endpoints of a
+//! Service with many webhooks.
 //!
 //! `cargo run --release --example watching -- [--webhooks 200] [--paths 1] [--seconds 60] [--hookwatch BINARY] [--real]`
 //!
-//! Prints one line: handshakes and requests a second at the webhooks, and the part of a core that the daemon and each of
-//! the two webhook processes took; with `--real`, beside a real kube-apiserver, what that took as well. Nothing else should
-//! run meanwhile.
+//! Prints one line: handshakes and requests per second at the webhooks, and the share of a core that the daemon and each
+//! webhook process used; with `--real`, which uses a real kube-apiserver, also the share of that. Nothing else should run
+//! on the machine.
 
 mod estate;
 mod process;
@@ -23,7 +23,7 @@ use hookwatch::lab::envtest::Envtest;
 use estate::{Daemon, Size};
 use process::Process;
 
-/// Until every webhook was found and probed.
+/// Time for the daemon to find and probe every webhook before the measurement.
 const WARM_UP: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Parser)]
@@ -31,25 +31,25 @@ struct Arguments {
     /// Webhooks of the Service
     #[arg(long, default_value_t = 200)]
     webhooks: usize,
-    /// Different paths among them
+    /// Number of different paths among the webhooks
     #[arg(long, default_value_t = 1)]
     paths: usize,
     /// How long to measure
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The hookwatch to measure
+    /// The hookwatch binary
     #[arg(long, default_value = estate::RELEASE)]
     hookwatch: PathBuf,
-    /// Beside a real kube-apiserver, which is found as the tests find it
+    /// Use a real kube-apiserver, which is found as the tests find it
     #[arg(long)]
     real: bool,
-    /// Be one of the webhooks, this one
+    /// Internal: serve the endpoint with this index
     #[arg(long, hide = true)]
     serve: Option<usize>,
-    /// Services
+    /// Internal: number of Services
     #[arg(long, hide = true, default_value_t = 1)]
     services: usize,
-    /// Where the webhooks are
+    /// Internal: address of the endpoints
     #[arg(long, hide = true)]
     host: Option<IpAddr>,
 }
@@ -57,7 +57,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    // Fails when there is one already, which is as good.
+    // Fails only if a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match arguments.serve {
         Some(process) => estate::serve(process, arguments.services, arguments.host).await,
@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-/// An address of this machine that is not on the loopback device. Nothing is sent for it.
+/// An address of this machine that is not on the loopback device. To connect a UDP socket sends no packet.
 fn own_address() -> anyhow::Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect("198.51.100.1:9")?;
@@ -118,7 +118,7 @@ async fn watch(arguments: &Arguments, kubeconfig: &str, server: Option<u32>) -> 
     Ok(())
 }
 
-/// Handshakes, requests at both webhooks, and the CPU time of all three.
+/// Handshakes, requests at both endpoints, and the CPU seconds of the three processes.
 async fn figures(webhooks: &mut [Process], daemon: &Daemon) -> anyhow::Result<[f64; 6]> {
     let [one, two] = webhooks else {
         anyhow::bail!("two webhooks");

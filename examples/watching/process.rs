@@ -1,11 +1,11 @@
-//! A process that is measured: what it says, and what it costs.
+//! A child process that is measured: its input and output, and its CPU time and memory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::Context;
 
-/// A process that ends with this one.
+/// A child process; it is killed when this is dropped.
 pub struct Process(Child, Option<BufReader<ChildStdout>>);
 
 impl Drop for Process {
@@ -29,7 +29,7 @@ impl Process {
         Ok(Self(child, out))
     }
 
-    /// The next line that it says.
+    /// The next line of its output.
     ///
     /// # Errors
     /// When it has ended.
@@ -40,7 +40,7 @@ impl Process {
         Ok(line)
     }
 
-    /// What it answers to a line.
+    /// Writes a line to its input, and returns the next line of its output.
     ///
     /// # Errors
     /// When it has ended.
@@ -49,7 +49,7 @@ impl Process {
         self.line()
     }
 
-    /// What [`cpu_of`] says of it.
+    /// Its CPU seconds; see [`cpu_of`].
     ///
     /// # Errors
     /// When it has ended, or this is no Linux.
@@ -57,7 +57,7 @@ impl Process {
         cpu_of(self.0.id())
     }
 
-    /// Resident memory now, in bytes.
+    /// Its resident memory in bytes.
     ///
     /// # Errors
     /// When it has ended, or this is no Linux.
@@ -69,8 +69,8 @@ impl Process {
     }
 }
 
-/// Seconds of CPU time that a process has used: to the nanosecond, as long as no thread has ended, and else to a hundredth
-/// of a second.
+/// Seconds of CPU time that a process has used. The resolution is a nanosecond while no thread has ended, and a hundredth
+/// of a second after that.
 ///
 /// # Errors
 /// When it has ended, or this is no Linux.
@@ -78,7 +78,7 @@ pub fn cpu_of(id: u32) -> anyhow::Result<f64> {
     let of_process = format!("/proc/{id}");
     let mut nanoseconds = 0.0;
     for thread in std::fs::read_dir(format!("{of_process}/task"))? {
-        // One may end meanwhile.
+        // A thread may end meanwhile.
         let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
             continue;
         };
@@ -92,6 +92,6 @@ pub fn cpu_of(id: u32) -> anyhow::Result<f64> {
     let (_, fields) = stat.rsplit_once(')').context("the fields of stat")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    // Linux counts in hundredths of a second there, and includes threads that ended.
+    // This field counts hundredths of a second and includes threads that have ended.
     Ok(f64::max(nanoseconds / 1e9, ticks / 100.0 - 0.01))
 }
