@@ -1,4 +1,4 @@
-//! The breaker as a whole: single incidents, and all that can happen in small worlds.
+//! Tests of the whole breaker: single incidents, and exhaustive exploration of small worlds (a model checker).
 
 mod canonical;
 mod dead;

@@ -1,9 +1,9 @@
-//! Changing a configuration and bringing it back, on objects as an API server shows them.
+//! Changes of a configuration and their undo, on objects as an API server shows them.
 
 mod desired_states;
 mod hands;
 mod objects;
 mod properties;
 
-// As the integration tests that share `objects` name it.
+// `objects` is shared with integration tests, which use this name.
 use crate as domain;

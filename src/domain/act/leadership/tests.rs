@@ -1,4 +1,4 @@
-//! Several replicas in a world that loses, delays and repeats, with one true time that none of them knows.
+//! Several replicas in a simulation that loses, delays and repeats requests. No replica knows the true time.
 
 mod world;
 
@@ -38,7 +38,7 @@ proptest! {
         world.run(200_000);
         world.faults = CALM;
         world.hooks = [Hooks::Well, Hooks::Refuse, Hooks::HangAndFail, Hooks::HangAndIgnore][after];
-        // Requests of before are given up, and a dead leader runs out.
+        // Earlier requests time out, and the lease of a dead leader expires.
         world.run(300_000);
         world.led = 0;
         world.run(320_000);
@@ -161,8 +161,8 @@ fn who_resigns_is_followed_within_a_round_and_who_dies_after_its_term() {
 
 #[test]
 fn a_write_that_changed_nothing_is_no_renewal() {
-    // A stopped wall clock would write the same again, which an API server does not store: no replica would see a
-    // renewal.
+    // With a stopped wall clock, a renewal would write the same content, which an API server does not store: no replica
+    // would see it.
     let (mut candidate, at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     candidate.begin_round(at);
     let mine = HolderRecord {
@@ -307,7 +307,7 @@ fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
         candidate.next(at),
         Some(ClaimStep::Read(LeadershipObject::Ledger))
     );
-    // Now the Lease comes back. The ledger may have been read before it was written, and written by another since.
+    // The Lease can be written again. Another replica may have written the ledger since it was read.
     let done = BidOutcome::Done { version: "1".into() };
     candidate.written(LeadershipObject::Lease, &bid, done, at, at);
     candidate.read(LeadershipObject::Ledger, None, at);

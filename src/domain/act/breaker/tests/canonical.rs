@@ -1,7 +1,7 @@
-//! Worlds that cannot be told apart by what comes next are made equal: else there would be no end of them.
+//! Normalises worlds: states with the same future become equal, which keeps the state space finite.
 //!
-//! Of a time only its distance from now matters, and only up to the longest span that anything waits for. Numbers of
-//! tickets and versions matter only by being equal or not.
+//! Times are relative to now and capped at the longest span that anything waits for. Tickets and versions are renumbered,
+//! as only their equality matters.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use super::setup::Setup;
 use super::world::{NOW, STEP, UNIT, What, World, Write, version};
 
 impl World {
-    /// Moves every instant.
+    /// Applies a function to every instant: `own` to those of a replica's clock, `written` to those in the ledger.
     pub(super) fn map_times(&mut self, own: &impl Fn(Time) -> Time, written: &impl Fn(Time) -> Time) {
         map_book(&mut self.book, written);
         for write in &mut self.writes {
@@ -28,7 +28,7 @@ impl World {
         self.shorten_times(setup);
         self.number_tickets();
         self.begun.sort_unstable();
-        // In which order they set out makes no difference.
+        // The order in which writes were sent makes no difference.
         self.writes.sort_by_cached_key(fingerprint);
         self.number_versions();
     }
@@ -106,7 +106,7 @@ impl World {
                 }
                 if let Some(pending) = &mut hook.pending {
                     pending.sent = at_most(pending.sent, 2);
-                    // No other hook is in its object.
+                    // Each hook has its own object.
                     pending.from = version(0);
                 }
                 hook.relapses = hook.relapses.min(1);
@@ -241,13 +241,13 @@ fn fingerprint(write: &Write) -> u64 {
     hasher.finish()
 }
 
-/// Numbers handed out in the order in which they are asked for.
+/// New numbers in the order of first use.
 #[derive(Default)]
 struct Numbers(BTreeMap<u8, u8>);
 
 impl Numbers {
     fn of(&mut self, number: &mut u8) {
-        // 100 leaves room for those that come next, and for none to be taken for another.
+        // Counts down from 100, so that later versions stay higher and none is reused.
         let next = 100 - self.0.len() as u8;
         *number = *self.0.entry(*number).or_insert(next);
     }

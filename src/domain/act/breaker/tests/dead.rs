@@ -1,4 +1,4 @@
-//! Skipping a hook whose failures are ignored, while it is dead.
+//! Skip of a dead webhook with `failurePolicy: Ignore`.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::vocabulary::{Cause, Effect};
 const SHIELD: To = To::Bypass(Rung::Shield);
 const SKIP: To = To::Bypass(Rung::Skip);
 
-/// A rule that permits it.
+/// A policy with a rule that permits `skip_while_dead`.
 fn permitted() -> Policy {
     let mut policy = policy(&[Rung::Shield]);
     policy.fallback.skip_while_dead = true;
     policy
 }
 
-/// A hook whose failures are ignored, and that hangs.
+/// A hanging webhook with `failurePolicy: Ignore`.
 fn hangs(policy: Policy) -> Incident {
     let mut incident = Incident::new(AutoBreak::On, &[]);
     incident.set(policy);
@@ -28,7 +28,7 @@ fn hangs(policy: Policy) -> Incident {
     incident
 }
 
-/// The same once it was dead for its whole timeout, and is skipped.
+/// The same webhook after it has been dead for its timeout and is skipped.
 pub(super) fn skipped() -> Incident {
     let mut incident = hangs(permitted());
     incident.wait(10);
@@ -47,12 +47,12 @@ impl Incident {
         self.begin();
     }
 
-    /// It answers every call.
+    /// Makes the webhook answer every call, slowly.
     pub(super) fn answers(&mut self) {
         (self.facts.dead, self.facts.effect) = (false, Effect::Delaying);
     }
 
-    /// It does not answer any more.
+    /// Makes the webhook stop answering again.
     pub(super) fn is_dead_again(&mut self) {
         self.facts.dead = true;
         self.fails(Cause::Hanging);
@@ -243,7 +243,7 @@ fn who_cannot_tell_any_more_whether_it_is_dead_shields_it() {
     doubts.self_doubt = true;
     doubts.wait(1);
     assert_eq!(doubts.changes.last(), Some(&SHIELD));
-    // Nothing is judged any more.
+    // No judgement arrives any more.
     let mut stale = skipped();
     stale.now += 11;
     stale.observe(Observation::Tick);

@@ -1,4 +1,4 @@
-//! How far owner, rule and fence let a bypass go.
+//! The highest rung that owner, policy rule and fence permit.
 
 use super::super::*;
 use super::incident::{Incident, policy};
@@ -8,7 +8,7 @@ use crate::vocabulary::{Cause, Effect};
 const SHIELD: To = To::Bypass(Rung::Shield);
 const SKIP: To = To::Bypass(Rung::Skip);
 
-/// A hook that blocks all writes, and that a rule permits to skip.
+/// A webhook that blocks all writes, with a rule that permits skip. `may_skip` is what the fence permits.
 fn hangs(may_skip: bool) -> Incident {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.facts.may_skip = may_skip;
@@ -89,9 +89,9 @@ fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configur
     let used: [fn(&mut Incident); 4] = [
         |it| it.facts.may_skip = true,
         |it| it.facts.owner.ceiling = Ceiling::At(Rung::Skip),
-        // Its owner says so.
+        // The owner's annotation forbids bypasses.
         |it| it.facts.owner.ceiling = Ceiling::Off,
-        // Only a rule that permits to skip while dead is about it.
+        // It fails open, so only a rule with `skip_while_dead` applies.
         |it| it.facts.ignores = true,
     ];
     for (at, used) in used.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A webhook that comes back again and again and never stays: each wait is twice the last, which bounds how often its object is
-//! changed. docs/breaker.md has the numbers.
+//! A webhook that recovers and fails repeatedly: each wait before a restore is twice the last, which bounds how often its
+//! object is changed. docs/breaker.md has the numbers.
 
 use super::super::*;
 use super::dead::skipped;
@@ -9,7 +9,7 @@ use crate::vocabulary::Cause;
 
 const HOUR: u64 = 3_600;
 
-/// How many waits fit into an hour, after so many before them, where each takes so much longer.
+/// How many waits fit into an hour, after `before` earlier ones, when each takes `longer` in addition.
 fn waits_in_an_hour(before: u32, longer: Duration) -> usize {
     let times = BreakerTimes::default();
     let waits = (before..).map(|number| {
@@ -23,7 +23,7 @@ fn waits_in_an_hour(before: u32, longer: Duration) -> usize {
     ends.take_while(|end| *end <= HOUR).count()
 }
 
-/// How often the object is changed in an hour in which this happens in each second, beginning with the first change.
+/// How often the object is changed within an hour from the first change, when `each` is called every second.
 fn changes(mut incident: Incident, each: impl Fn(&mut Incident)) -> usize {
     for _ in 0..HOUR {
         each(&mut incident);
@@ -32,7 +32,7 @@ fn changes(mut incident: Incident, each: impl Fn(&mut Incident)) -> usize {
     incident.changes.len()
 }
 
-/// It is well while it is bypassed, and fails whenever it is not.
+/// Makes the webhook healthy while it is bypassed, and failing otherwise.
 fn never_stays(incident: &mut Incident) {
     if incident.shown.is_ours() {
         incident.is_well();
@@ -52,7 +52,7 @@ fn each_relapse_at_least_doubles_the_wait_and_in_the_end_it_is_called_flapping()
         incident.wait(10);
         assert!(incident.shown.is_ours());
         incident.is_well();
-        // That is known with the next judgement.
+        // The next judgement shows it.
         incident.wait(1);
         let well = incident.now;
         while incident.shown.is_ours() {

@@ -20,7 +20,7 @@ fn what_is_left_of_a_bypass_that_another_writer_ended_is_removed_once() {
     incident.wait(300);
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip), To::Original]);
     assert!(!incident.left_over);
-    // Of what was removed, too, and by a daemon that has never seen it before.
+    // Also for a webhook or a bypass that was removed, by a daemon that has not seen the object before.
     for shown in [BypassState::Gone, BypassState::Original] {
         let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
         (incident.shown, incident.left_over) = (shown, true);
@@ -131,7 +131,7 @@ fn a_person_who_goes_further_than_the_daemon_has_gone_is_not_called_back() {
 fn a_bypass_that_comes_back_with_an_old_copy_of_the_object_goes_at_once_unless_it_is_needed() {
     for fails in [false, true] {
         let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
-        // It fails again and again, so that it would be watched for long.
+        // After repeated failures, a bypass that is not needed would otherwise stay for a long time.
         for _ in 0..3 {
             incident.fails(Cause::Hanging);
             incident.wait(10);
@@ -169,7 +169,7 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
     incident.refuses = Some(WriteOutcome::Refused("it is not valid".into()));
     incident.wait(400);
     assert!(incident.shown.is_ours());
-    // After 5, 10, 20, 40 and then every 80 seconds.
+    // Retries come after 5, 10, 20, 40 s and then every 80 s.
     let refusals = incident.news.iter().filter(|news| **news == NoticeKind::Refused);
     assert!((4..=9).contains(&refusals.count()), "{:?}", incident.news);
     incident.refuses = None;

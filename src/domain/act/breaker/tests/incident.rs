@@ -1,4 +1,4 @@
-//! One incident of one hook, with an API server that does what it is asked to.
+//! An incident of one webhook, with an API server that executes every request unless told otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
     }
 }
 
-/// The line of another replica that is about to shield a hook, whose object has this version.
+/// The ledger entry of another replica that is about to shield a webhook whose object has this version.
 pub(super) fn held_by_another(version: u64, now: Time) -> BookEntry {
     BookEntry {
         stage: EntryStage::Bypassed,
@@ -62,7 +62,7 @@ pub(super) fn ours(rung: Rung, probation: bool) -> BypassState {
     BypassState::Ours { rung, probation }
 }
 
-/// A breaker with one hook and one API server that does what it is asked to.
+/// A breaker with one webhook and one API server that executes every request unless told otherwise.
 pub(super) struct Incident {
     pub(super) breaker: Breaker,
     pub(super) id: HookId,
@@ -71,29 +71,29 @@ pub(super) struct Incident {
     pub(super) shown: BypassState,
     pub(super) left_over: bool,
     pub(super) by_hand_until: Option<Time>,
-    /// On the object; what is judged may know nothing of it yet.
+    /// Annotations on the object, which the judgements may not know yet.
     pub(super) owner: OwnerAnnotations,
     pub(super) self_doubt: bool,
     pub(super) ledger: (u64, Book),
     pub(super) facts: HookFacts,
-    /// All that was said.
+    /// Every notice so far.
     pub(super) news: Vec<NoticeKind>,
     pub(super) words: Vec<String>,
     pub(super) pages: usize,
-    /// All changes that were made.
+    /// Every change made so far.
     pub(super) changes: Vec<To>,
-    /// When each of them is to be over.
+    /// The end of the bypass that each change wrote.
     pub(super) until: Vec<Option<Time>>,
-    /// What becomes of writes; they are done where there is nothing.
+    /// The outcome of writes; `None`: they succeed.
     pub(super) refuses: Option<WriteOutcome>,
-    /// A skip is refused whatever else is done.
+    /// Whether skips are refused, whatever `refuses` says.
     pub(super) refuses_skips: bool,
-    /// A shield likewise.
+    /// Whether shields are refused, whatever `refuses` says.
     pub(super) refuses_shields: bool,
     pub(super) ledger_refuses: bool,
-    /// It can be read all the same.
+    /// Whether the ledger can still be read while `ledger_refuses`.
     pub(super) ledger_is_read_only: bool,
-    /// Outcomes that come with the next second.
+    /// Outcomes that arrive with the next second.
     late: Vec<Observation>,
 }
 
@@ -244,7 +244,7 @@ impl Incident {
         self.facts.witnesses.clear();
     }
 
-    /// What is judged. Of a webhook that nothing reaches only the probes speak.
+    /// The facts of the next judgement. A skipped webhook gets no calls, so only the probes remain as witnesses.
     fn judged(&self) -> HookFacts {
         let mut facts = self.facts.clone();
         if self.shown == ours(Rung::Skip, false) {
@@ -253,7 +253,7 @@ impl Incident {
         facts
     }
 
-    /// Lets time go by, a second at a time.
+    /// Advances time, one second at a time.
     pub(super) fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1;

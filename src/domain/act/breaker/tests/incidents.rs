@@ -12,7 +12,7 @@ fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
-    // What goes further has to wait, and the control plane has not.
+    // A skip has to wait; a shield, which protects the control plane, has not.
     let both = [Rung::Shield, Rung::Skip].map(To::Bypass);
     assert_eq!(incident.changes, both);
     let stage = incident.breaker.state(&hook());
@@ -238,7 +238,7 @@ fn a_skip_that_did_not_come_about_takes_no_place_of_one_while_its_shield_stands(
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
 }
 
-/// Else a call that fails every few minutes would keep a busy webhook shielded without end, once it has relapsed.
+/// Otherwise a call that fails every few minutes would keep a busy webhook shielded indefinitely after a relapse.
 #[test]
 fn what_a_relapse_adds_to_the_wait_is_not_lost_to_a_suspicion_and_is_to_a_failure() {
     let relapsed = || {
@@ -281,14 +281,15 @@ fn what_a_relapse_adds_to_the_wait_is_not_lost_to_a_suspicion_and_is_to_a_failur
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
 }
 
-/// `restore --expired` goes by it where no daemon runs, and must neither forget a bypass nor revert one that goes on.
+/// Without a daemon, `restore --expired` relies on the end that the bypass states: it must neither miss a bypass that is over
+/// nor revert one that continues.
 #[test]
 fn what_a_bypass_says_of_its_end_is_when_the_breaker_ends_it() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     incident.fails(Cause::Hanging);
     incident.wait(30);
     let until = incident.until[0].expect("a skip is restored at its limit");
-    // On probation it fails again, from something else.
+    // It fails again on probation, with another cause.
     incident.is_well();
     incident.wait(60);
     assert_eq!(incident.changes.last(), Some(&To::Probation));
@@ -323,7 +324,7 @@ fn a_skip_that_another_clock_dated_far_ahead_takes_no_place_of_a_new_one_without
     );
 }
 
-/// Once the webhook is no longer followed, no API server reports its state.
+/// A webhook that is no longer observed has no state from any API server.
 #[test]
 fn the_ledger_forgets_a_restored_webhook_that_was_deleted() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
@@ -358,7 +359,7 @@ fn a_restored_hook_that_fails_again_is_bypassed_again_though_an_api_server_has_n
     incident.fails(Cause::Hanging);
     incident.wait(10);
     assert_eq!(incident.shown, ours(Rung::Shield, false));
-    // It is a relapse like any other, and waits for twice as long.
+    // This counts as a relapse, which doubles the wait.
     incident.is_well();
     incident.wait(50);
     assert_eq!(incident.shown, ours(Rung::Shield, false));
@@ -459,6 +460,6 @@ fn a_shield_is_gone_once_its_webhook_has_long_been_slow_within_every_deadline() 
         incident.changes.last().copied()
     };
     assert_eq!(slow(Effect::Delaying), Some(To::Original));
-    // What it would do without the shield.
+    // The effect is the one that it would have without the shield.
     assert_eq!(slow(Effect::Blocking), Some(To::Bypass(Rung::Shield)));
 }

@@ -1,11 +1,11 @@
-//! What is done where the ledger cannot be read or cannot be written.
+//! The breaker when the ledger cannot be read or written.
 
 use super::super::*;
 use super::incident::{Incident, at, held_by_another, hook, ours, policy};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
 
-/// A webhook that was shielded and restored, and a ledger that takes no writes since before the restore.
+/// A webhook that was shielded and restored while the ledger could not be written since before the restore.
 fn restored_without_a_ledger() -> Incident {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.fails(Cause::Hanging);
@@ -28,7 +28,7 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
         (EntryStage::Restored, 0),
         "no other client took it away"
     );
-    // And after a crash, with a ledger that was never read.
+    // The same after a crash, with a ledger that was never read.
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
     incident.ledger_refuses = true;
     incident.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
@@ -130,7 +130,7 @@ fn a_ledger_that_can_be_read_and_not_written_is_told_and_nothing_is_bypassed() {
     );
 }
 
-/// A line of another replica, for the object as it is now.
+/// Writes another replica's entry into the ledger, for the object's current version.
 fn line_of_another(incident: &mut Incident) {
     let line = held_by_another(incident.version, at(incident.now));
     write_ledger(incident, Some(line));

@@ -1,4 +1,4 @@
-//! Bypasses that have lasted as long as they may.
+//! Bypasses that have reached their time limit.
 
 use super::super::*;
 use super::incident::{Incident, at, hook};
@@ -40,7 +40,7 @@ fn at_its_limit_a_skip_becomes_the_shield_that_its_rule_has_stay() {
     incident.wait(7_400);
     let (shield, skip) = (To::Bypass(Rung::Shield), To::Bypass(Rung::Skip));
     assert_eq!(incident.changes, [shield, skip, shield]);
-    // What may begin no bypass takes none of it back.
+    // A freeze, which forbids new bypasses, does not end this one.
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(10);
@@ -65,7 +65,7 @@ fn a_skip_whose_shield_is_refused_at_its_limit_is_restored() {
     assert_eq!(incident.changes.last(), Some(&To::Original));
 }
 
-/// The time of a skip counts from the beginning of the bypass: it would end at once, and the shield with it.
+/// The limit of a skip counts from the start of the bypass, so it would end at once, and the shield with it.
 #[test]
 fn a_shield_that_has_reached_its_limit_is_not_raised_to_a_skip() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
@@ -91,7 +91,7 @@ fn a_webhook_that_is_well_when_its_bypass_reaches_its_limit_is_bypassed_when_it_
     assert_eq!(incident.changes.len(), 3, "{:?}", incident.news);
 }
 
-/// That a restore was refused once says nothing of a shield.
+/// A refused restore does not mean that a change to a shield would be refused.
 #[test]
 fn a_skip_whose_restore_was_refused_becomes_a_shield_at_its_limit_all_the_same() {
     let mut incident = Incident::new(AutoBreak::On, Rung::ALL);

@@ -1,7 +1,7 @@
-//! All that can happen in small worlds, explored without gaps.
+//! Model checking: explores every reachable state of small worlds.
 //!
-//! Each world is small in another way, as everything at once would have no end. `HOOKWATCH_MODEL=large` explores more
-//! of each; see [`worlds`].
+//! Each world limits something else, because all of it together would be too large. `HOOKWATCH_MODEL=large` explores
+//! larger worlds; see [`worlds`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,15 +16,15 @@ use super::world::{Happens, Object, World};
 use crate::act::breaker::Rung;
 use crate::act::fence::AutoBreak;
 
-/// Else a world in which nothing is ever skipped would keep every promise about that.
+/// A state that must be reachable: in a world without skips, every promise about skips would hold trivially.
 const SKIPPED: &str = "something is skipped";
 
-/// A setup as the checker sees it.
+/// A setup as a model for the checker.
 pub(super) struct Small {
     setup: Setup,
-    /// The one promise that is of interest.
+    /// Check only this promise; `None` for all.
     only: Option<&'static str>,
-    /// How many healthy steps lead back from a world, and how many with the hooks as they are.
+    /// Cached results of [`Self::steps_back`] by hash of the world: with healthy hooks, and with the hooks as they are.
     back: [Mutex<HashMap<u64, Option<u8>>>; 2],
 }
 
@@ -37,7 +37,7 @@ impl Small {
         }
     }
 
-    /// How many steps lead back; none when it is more than [`STEPS`].
+    /// The number of steps without mishaps until everything is restored; `None` when more than [`STEPS`].
     fn steps_back(&self, world: &World, well: bool) -> Option<u8> {
         let key = |world: &World| {
             let mut hasher = DefaultHasher::new();
@@ -49,7 +49,7 @@ impl Small {
         let mut world = world.clone();
         let mut steps = loop {
             let key = key(&world);
-            // A shield that stays at its limit is back once the webhook is well.
+            // A shield that stays at its limit is restored only once the webhook is healthy.
             let back = match self.setup.at_limit {
                 None if !well => !world.objects.iter().any(Object::is_skipped),
                 _ => world.is_back(),
@@ -83,7 +83,7 @@ impl Model for Small {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Happens>) {
-        // What comes after a broken promise is of no interest.
+        // States after a broken promise need no exploration.
         if world.broken.is_empty() {
             world.could(&self.setup, actions);
         }
@@ -122,7 +122,7 @@ impl Model for Small {
                 world.objects.iter().any(Object::is_skipped)
             }));
         }
-        // Else a world in which nothing is ever bypassed would keep every promise.
+        // In a world without bypasses, every promise would hold trivially.
         properties.push(Property::sometimes(
             "something is bypassed",
             |_: &Self, world: &World| world.objects.iter().any(|object| object.shown.is_ours()),
@@ -131,7 +131,7 @@ impl Model for Small {
     }
 }
 
-/// The worlds that are explored, by name.
+/// The worlds to explore, by name; `large` makes them larger.
 fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
     let more = u8::from(large);
     vec![
@@ -155,7 +155,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// Two replicas at once, both sure that they lead.
+/// Two replicas, both convinced that they lead.
 pub(super) fn replicas(more: u8) -> Setup {
     Setup {
         hooks: 2,
@@ -174,7 +174,7 @@ pub(super) fn replicas(more: u8) -> Setup {
     }
 }
 
-/// The same, and one of them dies.
+/// The same, with crashes.
 pub(super) fn crashes(more: u8) -> Setup {
     Setup {
         hooks: 2,
@@ -191,7 +191,7 @@ pub(super) fn crashes(more: u8) -> Setup {
     }
 }
 
-/// One replica whose requests are slow, lost and refused.
+/// One replica whose requests are delayed, lost or refused.
 pub(super) fn degraded(more: u8) -> Setup {
     Setup {
         hooks: 1 + usize::from(more),
@@ -207,7 +207,7 @@ pub(super) fn degraded(more: u8) -> Setup {
     }
 }
 
-/// Others who put their manifest back, rotate a caBundle or change the very fields.
+/// Other writers that reapply their manifest, rotate the caBundle or change the fields of the bypass.
 pub(super) fn hands(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
@@ -222,7 +222,7 @@ pub(super) fn hands(more: u8) -> Setup {
     }
 }
 
-/// The same with two replicas.
+/// Two replicas, and another writer that reapplies its manifest.
 pub(super) fn fights(more: u8) -> Setup {
     Setup {
         actors: 2,
@@ -237,7 +237,7 @@ pub(super) fn fights(more: u8) -> Setup {
     }
 }
 
-/// Others who put the fields back and leave the rest.
+/// Other writers that restore the fields and leave the annotation.
 pub(super) fn left_over(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
@@ -253,7 +253,7 @@ pub(super) fn left_over(more: u8) -> Setup {
     }
 }
 
-/// An API server that goes by an old version for as long as it likes.
+/// An API server whose cache may lag without limit.
 pub(super) fn servers(more: u8) -> Setup {
     Setup {
         hooks: 2,
@@ -271,7 +271,7 @@ pub(super) fn servers(more: u8) -> Setup {
     }
 }
 
-/// A hook that canaries reach.
+/// A hook that matches canaries.
 pub(super) fn canaries(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
@@ -285,7 +285,7 @@ pub(super) fn canaries(more: u8) -> Setup {
     }
 }
 
-/// Evidence of all kinds, and everything that casts doubt on it.
+/// Every kind of evidence, and every doubt about it.
 pub(super) fn evidence(more: u8) -> Setup {
     Setup {
         moods: vec![Mood::Well, Mood::Hanging, Mood::Thin, Mood::Slow],
@@ -301,7 +301,7 @@ pub(super) fn evidence(more: u8) -> Setup {
     }
 }
 
-/// Owners who say no in the midst of it.
+/// Owners that opt out or delete the webhook during a bypass.
 pub(super) fn owners(more: u8) -> Setup {
     Setup {
         actors: 2,
@@ -317,7 +317,7 @@ pub(super) fn owners(more: u8) -> Setup {
     }
 }
 
-/// A bypass that may last for three units.
+/// A bypass with a limit of three units of time.
 pub(super) fn longest(more: u8) -> Setup {
     Setup {
         longest: Some(3),
@@ -332,7 +332,7 @@ pub(super) fn longest(more: u8) -> Setup {
     }
 }
 
-/// The same, and a shield stays.
+/// The same, where a shield stays at its limit.
 pub(super) fn limited(more: u8) -> Setup {
     Setup {
         at_limit: None,
@@ -340,7 +340,7 @@ pub(super) fn limited(more: u8) -> Setup {
     }
 }
 
-/// Where there is no room for another skip there is room for a shield, and the other way round.
+/// Separate budgets for shields and skips.
 pub(super) fn budgets(more: u8) -> Setup {
     Setup {
         hooks: 2,
@@ -354,7 +354,7 @@ pub(super) fn budgets(more: u8) -> Setup {
     }
 }
 
-/// One skip per three units.
+/// A rate limit of one skip per three units of time.
 pub(super) fn rate(more: u8) -> Setup {
     Setup {
         hooks: 2,
@@ -370,7 +370,7 @@ pub(super) fn rate(more: u8) -> Setup {
     }
 }
 
-/// A hook that fails open and may be skipped while it is dead, an owner who changes that, and a crash.
+/// A hook that fails open and may be skipped while dead, an owner that changes its failurePolicy, and a crash.
 pub(super) fn dead(more: u8) -> Setup {
     Setup {
         ignores: true,
@@ -392,7 +392,7 @@ pub(super) fn dead(more: u8) -> Setup {
     }
 }
 
-/// The same with two replicas.
+/// The same hook with two replicas.
 pub(super) fn dead_twice(more: u8) -> Setup {
     Setup {
         actors: 2,
@@ -408,7 +408,7 @@ pub(super) fn dead_twice(more: u8) -> Setup {
     }
 }
 
-/// Nothing is to be touched.
+/// `autoBreak: plan`: nothing may be changed.
 pub(super) fn plan() -> Setup {
     Setup {
         mode: AutoBreak::Plan,
@@ -421,7 +421,7 @@ pub(super) fn plan() -> Setup {
     }
 }
 
-/// Explores a world and says what was found.
+/// Explores a world and asserts that every promise holds.
 fn explore(name: &str, setup: Setup) {
     let began = Instant::now();
     let checker = Small::new(setup, None).checker().threads(2).spawn_bfs().join();
@@ -454,7 +454,7 @@ fn explore(name: &str, setup: Setup) {
     }
 }
 
-/// The shortest way by which a promise is broken in a world, if there is one.
+/// The shortest sequence of events that breaks a promise in a world, if there is one.
 pub(super) fn broken(setup: Setup, promise: &'static str) -> Option<Vec<Happens>> {
     let only = HasDiscoveries::AnyOf(BTreeSet::from([promise]));
     let checker = Small::new(setup, Some(promise))

@@ -1,4 +1,4 @@
-//! That each guard is needed: with it switched off, and nothing else changed, a promise is broken, and by which steps.
+//! Each guard is needed: with only that guard turned off, a promise breaks.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::model::{self, broken};
 use super::promises::*;
 use super::setup::{Hand, Mishaps, Mood, Setup};
 
-/// Expects that a promise is broken without a guard.
+/// Asserts that a promise breaks without a guard.
 fn needed(guard: Guard, setup: Setup, promise: &'static str) {
     let way = broken(setup.without(guard), promise);
     assert!(way.is_some(), "without {guard:?}, {promise:?} was not broken");
@@ -190,7 +190,7 @@ fn every_guard_is_switched_off_somewhere_here() {
 
 #[test]
 fn with_every_guard_the_same_worlds_keep_their_promises() {
-    // Where a broken promise was looked for, and with all guards none is found; the others are among all worlds.
+    // A setup that is only used in this module. `model` explores the other ones with every guard.
     let shield_only = Setup {
         rungs: BTreeSet::from([Rung::Shield]),
         canaries: true,

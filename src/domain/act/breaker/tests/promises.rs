@@ -1,4 +1,4 @@
-//! What the breaker promises, held against what it does in a small world.
+//! The promises of the breaker, checked against its behaviour in a small world.
 
 use super::super::*;
 use super::setup::{Hand, Mishaps, Mood, Setup};
@@ -6,13 +6,14 @@ use super::world::{Happens, UNIT, What, World, version};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
 
-/// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
+/// Most units of time without mishaps until everything is restored. The breaker's own waits take three of them.
 pub(super) const STEPS: u8 = 8;
 
-/// Units of time without mishaps after which a skip while dead is a shield, at most. One goes by after a refusal.
+/// Most units of time without mishaps until the skip of a webhook that is no longer dead becomes a shield. One of them is
+/// the wait after a refusal.
 const SHIELDED: u8 = 2;
 
-/// Everything that is promised, by name.
+/// The names of the promises about single states and steps.
 pub(super) const PROMISES: [&str; 17] = [
     MOST, EVIDENCE, DOUBT, HOLD, OPTED_OUT, RUNG, WEAK, RESTORABLE, FIGHTS, LINE, FROZEN, TOUCHES, FENCE,
     RATE, CANARY, SPENT, DEAD,
@@ -36,7 +37,7 @@ pub(super) const CANARY: &str = "lets nobody back before canaries got through";
 pub(super) const SPENT: &str = "not again after the longest bypass";
 pub(super) const DEAD: &str =
     "goes past shield where failures are ignored only while it is dead, and never by probation";
-/// Beside these, as they are about what comes after a state.
+/// Further promises, about what must be reachable from a state.
 pub(super) const BACK: &str = "from everywhere a few healthy steps lead back to enforcing";
 pub(super) const ANSWERED: &str = "no skip outlasts that the hook is dead and fails open";
 pub(super) const LONGEST: &str = "no bypass that is not to stay outlasts its limit, well or not";
@@ -46,7 +47,7 @@ impl World {
         self.broken.insert(promise);
     }
 
-    /// Looks at what a replica is about to write into the book.
+    /// Checks what a replica is about to write into the ledger.
     pub(super) fn wants_book(&mut self, setup: &Setup, actor: usize, book: &Book) {
         if setup.mode != AutoBreak::On {
             self.breaks(TOUCHES);
@@ -85,7 +86,7 @@ impl World {
         }
     }
 
-    /// Looks at a change that a replica is about to send.
+    /// Checks a change of an object that a replica is about to send.
     pub(super) fn wants_change(&mut self, setup: &Setup, actor: usize, change: &ObjectChange) {
         if setup.mode != AutoBreak::On {
             self.breaks(TOUCHES);
@@ -124,7 +125,7 @@ impl World {
         self.broken.extend(broken);
     }
 
-    /// A write gets there.
+    /// Executes a write that reaches the API server, and checks promises.
     pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> WriteOutcome {
         match what {
             What::Book { expects, book } => {
@@ -221,7 +222,7 @@ impl World {
                 if object.ignores {
                     broken.push(DEAD);
                 }
-                // The tenants' writes are spared the hook, as by skip.
+                // Probation exempts tenants' writes, like a skip.
                 if !setup.rungs.contains(&Rung::Skip) || before == Some(Rung::Shield) {
                     broken.push(RUNG);
                 }
@@ -242,7 +243,7 @@ impl World {
         self.broken.extend(broken);
     }
 
-    /// Another writer changes an object.
+    /// Executes another writer's change of an object.
     pub(super) fn hand(&mut self, at: usize, hand: Hand) {
         let object = &mut self.objects[at];
         match hand {
@@ -269,7 +270,7 @@ impl World {
         object.version += 1;
     }
 
-    /// What has to be so in every state.
+    /// Whether a promise holds in this state.
     pub(super) fn holds(&self, setup: &Setup, promise: &str) -> bool {
         let kept =
             |object: &super::world::Object| !object.shown.is_ours() || object.kept == Some(object.wanted);
@@ -285,7 +286,7 @@ impl World {
         state && !self.broken.contains(promise)
     }
 
-    /// Whether every hook that is skipped is dead and fails open, or is not skipped for long.
+    /// Whether every skipped hook either is dead and fails open, or stops being skipped within [`SHIELDED`] units of time.
     pub(super) fn ends_skips(&self, setup: &Setup) -> bool {
         let lasts = |world: &Self| {
             let mut hooks = world.objects.iter().zip(&world.moods);
@@ -300,7 +301,7 @@ impl World {
         !lasts(&world)
     }
 
-    /// How many hooks are bypassed so far, by the API server that shows them bypassed farthest.
+    /// How many hooks have a bypass for which `counts` holds, each by the API server that shows the highest rung.
     fn bypassed_somewhere(&self, counts: impl Fn(Option<Rung>) -> bool) -> usize {
         let rung = |object: &super::world::Object| match object.shown {
             BypassState::Ours { rung, .. } => Some(rung),
@@ -313,12 +314,12 @@ impl World {
         (0..self.objects.len()).filter(|at| counts(farthest(*at))).count()
     }
 
-    /// Everything as its owners have it, and nothing left to do.
+    /// Whether everything is restored and nothing remains to do.
     pub(super) fn is_back(&self) -> bool {
         let back = |at: usize| {
             let line = self.book.entries.get(&Setup::hook(at));
             let object = &self.objects[at];
-            // A change by another writer is theirs to fix.
+            // A duplicate name that another writer made does not count.
             let over = !object.shown.is_ours()
                 && !object.left_over
                 && !line.is_some_and(BookEntry::counts_as_bypassed);
@@ -327,7 +328,7 @@ impl World {
         (0..self.objects.len()).all(back)
     }
 
-    /// A unit of time in which everything works. The hooks are well, unless they are to stay as they are.
+    /// The world after one unit of time without mishaps; with `well`, the hooks are healthy.
     pub(super) fn works(&self, setup: &Setup, well: bool) -> Self {
         let mut world = self.clone();
         world.left = Mishaps::default();
@@ -351,7 +352,7 @@ impl World {
             }
         }
         world = world.then(setup, &Happens::Time);
-        // What broke on the way is told where it can happen, not here.
+        // Promises that break on this path are checked where the path is explored.
         world.broken.clear();
         world
     }

@@ -1,4 +1,4 @@
-//! What a small world begins with, and what may go wrong in it.
+//! The initial state of a small world, and what may go wrong in it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -10,62 +10,62 @@ use crate::act::fence::AutoBreak;
 use crate::cluster::hook::HookKind;
 use crate::vocabulary::{Cause, Effect, Health};
 
-/// How a hook is.
+/// The state of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Mood {
     Well,
-    /// Everything says that it hangs.
+    /// It hangs, and all witnesses show it.
     Hanging,
-    /// It also answers no call.
+    /// It hangs and answers no call at all.
     Dead,
-    /// One witness says so.
+    /// It hangs, and only one witness shows it.
     Thin,
-    /// It is slow, and everything says so.
+    /// It is slow, and all witnesses show it.
     Slow,
 }
 
-/// What others do to an object.
+/// A change of an object by another writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Hand {
-    /// They put their own manifest back.
+    /// Replaces the object by the owner's manifest.
     Revert,
-    /// They put the fields back, and what is written down stays.
+    /// Restores the fields but leaves hookwatch's annotation.
     TakeBack,
-    /// They change what a bypass does not touch: a new caBundle.
+    /// Changes what a bypass does not touch: the caBundle.
     Rotate,
-    /// They change the very fields.
+    /// Changes the fields that a bypass touches.
     Rewrite,
     /// The owner opts out.
     OptOut,
-    /// The owner wants its failures to refuse writes from now on.
+    /// The owner sets `failurePolicy: Fail`.
     Enforce,
-    /// They delete it.
+    /// Deletes the object.
     Delete,
 }
 
-/// What goes wrong beside the hooks, as often as is left.
+/// How often each mishap may still happen.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Mishaps {
     pub(super) crashes: u8,
     pub(super) clock_steps: u8,
     pub(super) hands: u8,
-    /// Answers that do not come.
+    /// Requests whose sender stops waiting for the answer.
     pub(super) unheard: u8,
     pub(super) refusals: u8,
     /// How often a hook's mood changes.
     pub(super) moods: u8,
-    /// How often one of the doubts comes or goes.
+    /// How often a doubt about the evidence appears or disappears.
     pub(super) doubts: u8,
     pub(super) freezes: u8,
-    /// Units of time in which a replica does not look at anything.
+    /// Units of time in which a replica observes nothing.
     pub(super) naps: u8,
-    /// Units of time that go by while something is on its way.
+    /// Units of time that may pass while a write is under way.
     pub(super) delays: u8,
-    /// Looks at which no watch has told of anything yet.
+    /// Observations of a replica before its watches deliver others' writes.
     pub(super) glances: u8,
 }
 
-/// What a world begins with.
+/// The parameters of a world.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub(super) hooks: usize,
@@ -73,16 +73,16 @@ pub(super) struct Setup {
     pub(super) servers: usize,
     pub(super) mode: AutoBreak,
     pub(super) most: usize,
-    /// Bypasses per three units; none: any number.
+    /// Bypasses per three units of time; `None`: unlimited.
     pub(super) rate: Option<usize>,
     pub(super) rungs: BTreeSet<Rung>,
-    /// The hooks' failures are ignored, and a rule permits to skip them while they are dead.
+    /// The hooks have `failurePolicy: Ignore`, and a rule permits `skip_while_dead`.
     pub(super) ignores: bool,
     /// In units.
     pub(super) hold: u32,
     /// In units; `None`: no limit.
     pub(super) longest: Option<u32>,
-    /// What becomes of a bypass then; none: a shield stays.
+    /// What happens to a bypass at its limit; `None`: a shield stays.
     pub(super) at_limit: Option<AtLimit>,
     pub(super) first: Mood,
     pub(super) moods: Vec<Mood>,
@@ -124,7 +124,7 @@ impl Setup {
         self
     }
 
-    /// What a replica is set to; made once.
+    /// The settings of a replica; created once.
     pub(super) fn settings(&self, actor: usize) -> Arc<BreakerSettings> {
         let settings = self.settings[actor].get_or_init(|| Arc::new(self.make_settings(actor)));
         Arc::clone(settings)
@@ -191,7 +191,7 @@ impl Setup {
             effect: match (bad, object.ignores, &object.shown) {
                 (false, ..) => Effect::None,
                 (true, false, _) => Effect::Blocking,
-                // A hook that is not called delays no request.
+                // A skipped hook is not called, so it delays no request.
                 (true, true, BypassState::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
                 (true, true, _) => Effect::Delaying,
             },

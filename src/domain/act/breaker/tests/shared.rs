@@ -10,7 +10,7 @@ use crate::act::ledger::LedgerReading;
 use crate::cluster::hook::HookKind;
 use crate::vocabulary::{Cause, Effect, Health};
 
-/// A breaker with many hooks that hang, on an API server that does what it is asked to.
+/// A breaker with many hanging hooks, and an API server that executes every request.
 struct Outage {
     breaker: Breaker,
     now: u64,
@@ -18,17 +18,17 @@ struct Outage {
     objects: BTreeMap<HookId, (u64, BypassState)>,
     facts: BTreeMap<HookId, HookFacts>,
     held_back: BTreeSet<(HookId, HeldBack)>,
-    /// How often objects were changed, by place: what is asked for at one time is one request.
+    /// How often each object was changed: changes that are requested at the same time are one request.
     rounds: BTreeMap<&'static str, usize>,
 }
 
 impl Outage {
-    /// So many hooks at each of the places, with room for one bypass.
+    /// This many hooks in each of these configurations, with a budget of one bypass.
     fn of(places: &[(&str, usize)], rungs: &[Rung]) -> Self {
         Self::seen_by(true, places, rungs)
     }
 
-    /// The same, as seen by a replica that leads, or that does not.
+    /// The same for a replica that leads or does not.
     fn seen_by(leads: bool, places: &[(&str, usize)], rungs: &[Rung]) -> Self {
         let policy = Policy {
             rate: 1,
@@ -147,7 +147,7 @@ impl Outage {
         }
     }
 
-    /// How many are bypassed so far, at one place.
+    /// How many hooks of a configuration are bypassed with this rung.
     fn bypassed(&self, place: &str, rung: Rung) -> usize {
         let there = self.objects.iter().filter(|(id, _)| *id.configuration == *place);
         there
@@ -161,7 +161,7 @@ impl Outage {
     }
 }
 
-/// One may be shielded, and one skipped.
+/// A policy with a budget of one shield and one skip.
 fn one_each(rungs: &[Rung]) -> Policy {
     Policy {
         most_shielded: 1,
@@ -212,7 +212,7 @@ fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_the_budget_and_another
     assert!(outage.ledger.1.skips_begun.is_empty(), "no rate limits shields");
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
-    // It was 1 before, and 2 is the leave for all of them.
+    // The version was 1 before; one write permits all of the bypasses.
     assert_eq!(outage.ledger.0, 2, "one write of the ledger");
     assert_eq!(
         outage.rounds,
@@ -275,7 +275,7 @@ fn skips_take_no_room_from_shields_and_shields_none_from_skips() {
     assert!(outage.is_held_back("other", HeldBack::Budget));
 }
 
-/// Three dead hooks of one Service that may be skipped meanwhile, after a minute.
+/// Three dead hooks of one Service that may be skipped while dead, after one minute.
 fn dead_together(limits: Policy) -> Outage {
     let mut policy = policy(&[Rung::Shield]);
     policy.fallback.skip_while_dead = true;
@@ -325,7 +325,7 @@ fn a_second_dead_hook_is_skipped_once_the_rate_has_room_for_it() {
         rate: 1,
         ..Policy::default()
     });
-    // The first one answers: it is a shield again, and still counts for the rate.
+    // The first answers: its bypass becomes a shield again and still counts against the rate.
     let first = outage.facts.keys().next().cloned().expect("there are three");
     for facts in outage.facts.values_mut().take(1) {
         facts.dead = false;
@@ -341,7 +341,7 @@ fn a_second_dead_hook_is_skipped_once_the_rate_has_room_for_it() {
     assert_eq!(outage.objects[&first].1, ours(Rung::Shield, false));
 }
 
-/// `first` fails, and when it is bypassed `then` fails as well, in whose way more or less is.
+/// Whether a hook with stake `then` is bypassed although a hook with stake `first` uses up the budget.
 fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
     let mut outage = Outage::with(one_each(&[rung]), true, &[]);
     let fails = |place: &'static str, stake| {
@@ -411,7 +411,7 @@ fn a_hook_that_only_hookwatch_calls_is_bypassed_at_no_rung() {
     }
 }
 
-/// As many webhooks as are watched, none of which blocks a write, fail before the one that blocks Leases.
+/// The most webhooks that are watched, less one, fail without blocking a write before the one that blocks Leases fails.
 #[test]
 fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
     let mut outage = Outage::of(&[], &[Rung::Shield]);

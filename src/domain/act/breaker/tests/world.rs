@@ -1,8 +1,8 @@
-//! A small world to explore: objects, API servers with caches that lag, a ledger, replicas of the real breaker, and
+//! The state of a small world: objects, API servers with lagging caches, a ledger, replicas with the real breaker, and
 //! everything that can go wrong between them.
 //!
-//! The replicas are [`Breaker`]s, not models of them. Time goes by in units; "now" is the same instant in every world,
-//! and what lies behind it moves back.
+//! The replicas are [`Breaker`]s, not models of them. Time passes in units. "Now" is the same instant in every world; when
+//! time passes, all earlier instants move back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use super::setup::{Hand, Mishaps, Mood, Setup};
 
 /// One unit of time.
 pub(super) const UNIT: Duration = Duration::from_secs(10);
-/// Now.
+/// The current instant of every world.
 pub(super) const NOW: Time = Time::from_unix_millis(100_000_000);
-/// How far the clock of a replica that was started again may be off.
+/// By how many units the clock of a restarted replica may be off.
 pub(super) const STEP: u32 = 3;
 
-/// An object as it is stored. Its owner's value of the fields stands for all that has to come back.
+/// A stored object. A number stands for the owner's value of the fields that a restore has to bring back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Object {
     pub(super) version: u8,
     pub(super) shown: BypassState,
     pub(super) ceiling: Ceiling,
-    /// Its failures are ignored.
+    /// `failurePolicy: Ignore`.
     pub(super) ignores: bool,
-    /// What the owner last wanted the fields to be.
+    /// The owner's latest value of the fields.
     pub(super) wanted: u8,
-    /// What stands beside a bypass as the original.
+    /// The original value that the annotation of a bypass has.
     pub(super) kept: Option<u8>,
-    /// It still stands there, and the bypass is over.
+    /// The annotation is still there although the bypass is over.
     pub(super) left_over: bool,
 }
 
 impl Object {
-    /// Whether the hook is called for nothing.
+    /// Whether a skip is in force, so that the hook is never called.
     pub(super) fn is_skipped(&self) -> bool {
         matches!(self.shown, BypassState::Ours { rung: Rung::Skip, .. })
     }
@@ -56,10 +56,10 @@ impl Object {
     }
 }
 
-/// A write on its way.
+/// A write under way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Write {
-    /// Who waits for the answer, and by which ticket.
+    /// The replica that waits for the answer, and its ticket.
     pub(super) waits: Option<(usize, Ticket)>,
     /// In units.
     pub(super) age: u8,
@@ -76,9 +76,9 @@ pub(super) enum What {
         hook: u8,
         to: To,
         shown: BypassState,
-        /// None: whatever it is.
+        /// The expected version; `None`: any.
         expects: Option<u8>,
-        /// The owner's value as it was read, to be kept.
+        /// The owner's value as it was read, to be stored as the original.
         original: u8,
     },
 }
@@ -87,9 +87,9 @@ pub(super) enum What {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Actor {
     pub(super) memory: BreakerMemory,
-    /// Its clock is ahead.
+    /// Whether its clock is ahead.
     pub(super) ahead: bool,
-    /// It has looked in this unit of time.
+    /// Whether it has observed in this unit of time.
     pub(super) awake: bool,
     /// The owner's values as it read them.
     pub(super) read: Vec<u8>,
@@ -99,7 +99,7 @@ pub(super) struct Actor {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) objects: Vec<Object>,
-    /// What each API server goes by.
+    /// The objects as each API server's cache has them.
     pub(super) caches: Vec<Vec<Object>>,
     pub(super) ledger: u8,
     pub(super) book: Book,
@@ -110,7 +110,7 @@ pub(super) struct World {
     pub(super) old: bool,
     pub(super) unfenced: bool,
     pub(super) left: Mishaps,
-    /// How often others have taken our bypass away, since we forgot.
+    /// How often other writers have reverted the bypass within the breaker's memory.
     pub(super) reverts: Vec<u8>,
     /// Ages of the bypasses that began recently, in units.
     pub(super) begun: Vec<u8>,
@@ -118,7 +118,7 @@ pub(super) struct World {
     pub(super) broken: BTreeSet<&'static str>,
 }
 
-/// Versions by their numbers, without making new texts all the time.
+/// The version with this number; cached to avoid allocations.
 pub(super) fn version(number: u8) -> ResourceVersion {
     thread_local! {
         static KNOWN: Vec<ResourceVersion> = (0..=u8::MAX).map(|number| ResourceVersion::new(&number.to_string())).collect();
@@ -138,28 +138,28 @@ fn name(server: usize) -> Arc<str> {
     KNOWN.with(|known| Arc::clone(&known[server]))
 }
 
-/// What can happen next.
+/// An event of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Happens {
-    /// A replica looks at everything that it watches.
+    /// A replica observes everything that it watches.
     Wake(usize),
-    /// It looks at the hooks alone; what others wrote it will hear of later.
+    /// A replica gets a judgement of the hooks only; its watches deliver others' writes later.
     Glance(usize),
-    /// Time goes by.
+    /// One unit of time passes.
     Time,
     /// A write arrives and is answered.
     Arrives(usize),
-    /// It arrives, and the answer is lost.
+    /// A write arrives, and its answer is lost.
     AnswerLost(usize),
-    /// Its sender stops waiting; it is still on its way.
+    /// The sender stops waiting; the write is still under way.
     Unheard(usize),
-    /// It is lost on its way.
+    /// A write is lost before it arrives.
     Lost(usize),
-    /// It is refused.
+    /// A write is refused.
     Refused(usize),
-    /// A replica dies and is started again, perhaps with another clock.
+    /// A replica crashes and restarts; `true`: with a clock that is off.
     Crash(usize, bool),
-    /// An API server catches up.
+    /// An API server's cache catches up.
     CatchesUp(usize),
     Mood(usize, Mood),
     Hand(usize, Hand),
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Everything that could happen.
+    /// Collects every event that can happen in this state.
     pub(super) fn could(&self, setup: &Setup, could: &mut Vec<Happens>) {
         for actor in 0..self.actors.len() {
             could.push(Happens::Wake(actor));
@@ -259,11 +259,11 @@ impl World {
         }
     }
 
-    /// What comes of it.
+    /// The state after an event.
     pub(super) fn then(&self, setup: &Setup, happens: &Happens) -> Self {
         let mut world = self.clone();
         world.happens(setup, happens);
-        // The first API server is never late.
+        // The first API server's cache never lags.
         world.caches[0].clone_from(&world.objects);
         world.canonical(setup);
         world
@@ -341,7 +341,7 @@ impl World {
     fn wake(&mut self, setup: &Setup, actor: usize) {
         self.actors[actor].awake = true;
         let mut observations = Vec::new();
-        // What it knows already is left out: it would change nothing, and most of the time goes by with it.
+        // Skip what the replica already knows: it would change nothing and take most of the run time.
         let memory = &self.actors[actor].memory;
         if !memory.leads {
             let servers = (0..setup.servers).map(name).collect();
@@ -398,7 +398,7 @@ impl World {
         for write in &mut self.writes {
             write.age += 1;
         }
-        // What is not there by now never will be. Who waits for it finds out by its own clock.
+        // A write that has not arrived after two units never does. Its sender times out by its own clock.
         self.writes.retain(|write| write.age < 2);
         for begun in &mut self.begun {
             *begun = begun.saturating_add(1);
@@ -414,12 +414,12 @@ impl World {
                 outcome: outcome.clone(),
             };
             self.observe(setup, actor, Observation::Outcome { ticket, outcome });
-            // What comes twice changes nothing.
+            // A repeated observation must change nothing.
             self.observe(setup, actor, again);
         }
     }
 
-    /// Hands an observation to a replica and does what it asks for; reads are answered at once, writes set out.
+    /// Gives an observation to a replica and executes its actions: reads are answered at once, writes are under way.
     fn observe(&mut self, setup: &Setup, actor: usize, observation: Observation) {
         let now = self.now(actor);
         let mut due = vec![observation];

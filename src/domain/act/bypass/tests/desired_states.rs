@@ -1,4 +1,4 @@
-//! Each desired state: what is written for it, that it leads back without a trace, and what is refused.
+//! For each desired state: what is written, that a restore leaves no trace, and what is refused.
 
 use serde_json::{Value, json};
 
@@ -284,7 +284,7 @@ fn a_bypass_that_is_as_wished_is_not_written_again() {
     }
 }
 
-/// The fence refuses an edit that takes the annotation away while a condition stays.
+/// The fence refuses an edit that removes the annotation while a match condition of hookwatch remains.
 #[test]
 fn the_annotation_goes_only_once_no_condition_is_left_whichever_webhook_is_restored_first() {
     let explained = |object: &Value| {

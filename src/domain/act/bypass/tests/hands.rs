@@ -1,4 +1,4 @@
-//! Others' hands: what owners, people and other releases change under a bypass.
+//! Changes during a bypass by owners, other people and other releases of hookwatch.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn what_its_owner_has_set_meanwhile_is_the_owners() {
     let restored = done(&longer, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 20);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Fail");
-    // The same value, applied by another manager, is theirs as well.
+    // When another manager applies the same value, it owns the field as well.
     let wanted = claimed(bypassed, "a", "failurePolicy", "somebody");
     let restored = done(&wanted, "a", &Desired::Restore);
     assert_eq!(restored["webhooks"][0]["failurePolicy"], "Ignore");
@@ -109,7 +109,7 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
             BypassStanding::OursWithoutAnnotation { fields: false, .. }
         ));
         assert_eq!(spec(&done(&wiped, "a", &Desired::Restore)), spec(&two()));
-        // It can also be taken over.
+        // It can also be bypassed again.
         assert_eq!(
             is(&done(&wiped, "a", &bypass(rung)), "a"),
             Some((Some(rung), BypassPhase::Bypassed))
@@ -147,7 +147,7 @@ fn failures_that_are_ignored_again_after_half_a_revert_come_back_whole() {
     );
 }
 
-/// Whatever is set already is not what was there before.
+/// A second ignore must not record hookwatch's own values as the original.
 #[test]
 fn failures_that_are_ignored_again_beside_a_shield_come_back_whole() {
     let shielded = done(&done(&two(), "a", &ignore()), "a", &bypass(Rung::Shield));
@@ -164,7 +164,7 @@ fn failures_that_are_ignored_again_beside_a_shield_come_back_whole() {
     );
 }
 
-/// The fence lets the daemon neither set these fields nor forget what they were.
+/// The fence permits the daemon neither to set these fields nor to remove their originals.
 #[test]
 fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_those_ignored() {
     let daemon = |object: &Value, desired: &Desired| {
@@ -188,7 +188,7 @@ fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_t
     assert_eq!(restored["webhooks"], ignored["webhooks"]);
     assert!(matches!(standing(&restored, "a"), BypassStanding::Ignored { .. }));
     assert_eq!(daemon(&restored, &Desired::Restore), restored);
-    // Who it is counts wherever the fields are hookwatch's, under a shield too.
+    // It matters who restores when hookwatch has set the fields, also under a shield.
     let alone = done(&two(), "a", &bypass(Rung::Shield));
     assert!(!restore_differs_when_fenced(&alone, "a") && !restore_differs_when_fenced(&two(), "a"));
     // A person can, at each step.
@@ -326,7 +326,7 @@ fn a_bypass_of_another_release_is_taken_back() {
         object["webhooks"][1]["matchConditions"] =
             json!([{"name": "hookwatch.dev/dim", "expression": "false"}]);
     });
-    // One that does not say what it has set has set what the rung means.
+    // An annotation of an older release does not say what it has set: that follows from the rung.
     let silent = json!({"webhooks": {"a": {"rung": "ignore", "original": "a=Fail/10"}}}).to_string();
     let older = written(
         &two(),

@@ -1,5 +1,5 @@
-//! Objects, and what an API server does with a write: it applies a patch or refuses it whole, leaves out what is
-//! empty, and keeps account of who owns what.
+//! Objects, and what an API server does with a write: it applies a patch completely or refuses it, leaves out empty fields,
+//! and records the managers of fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(super) fn ignore() -> Desired {
     Desired::Ignore { why: why() }
 }
 
-/// What a person comes to with it; failures are ignored where the API server knows no match conditions.
+/// The plan of a person for a desired state. `Ignore` is planned for an API server without match conditions.
 pub(super) fn planned(object: &Value, webhook: &str, desired: &Desired) -> Result<Plan, EditRefusal> {
     let match_conditions = !matches!(desired, Desired::Ignore { .. });
     let author = Author {
@@ -75,7 +75,7 @@ pub(super) fn configuration(hooks: Vec<Value>, annotations: Value) -> Value {
     written(&json!({"metadata": {}}), object, "owner")
 }
 
-/// Without what every write changes.
+/// The object without the metadata that every write changes.
 pub(super) fn spec(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -94,7 +94,7 @@ fn names(object: &Value) -> Vec<(String, &Value)> {
         .collect()
 }
 
-/// What of a webhook has an owner, with its value.
+/// The fields of a webhook that have managers, with their values.
 fn fields(hook: &Value) -> BTreeMap<String, Value> {
     let mut fields = BTreeMap::new();
     for field in ["failurePolicy", "timeoutSeconds"] {
@@ -198,7 +198,7 @@ pub(super) fn written(before: &Value, mut after: Value, manager: &str) -> Value 
     newer(before, after)
 }
 
-/// With the next version.
+/// The object with the next resourceVersion.
 fn newer(before: &Value, mut after: Value) -> Value {
     let version = before["metadata"]["resourceVersion"]
         .as_str()
@@ -235,7 +235,7 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     Some(written(object, after, FIELD_MANAGER))
 }
 
-/// Brings about a desired state, however many edits it takes.
+/// Executes all edits for a desired state.
 pub(super) fn carried_out(
     object: &Value,
     webhook: &str,
@@ -257,7 +257,7 @@ pub(super) fn carried_out(
     panic!("no end to it: {object:#}");
 }
 
-/// Whether anything of hookwatch's is left.
+/// Whether anything of hookwatch is left in the object.
 pub(super) fn holds_ours(object: &Value) -> bool {
     object.to_string().contains("hookwatch")
 }

@@ -1,4 +1,4 @@
-//! Whatever others do in between, a bypass goes without a trace and takes nothing of theirs along.
+//! Whatever other writers do during a bypass, a restore leaves no trace of it and loses none of their changes.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -101,7 +101,7 @@ fn done(object: &Value, change: &Theirs, step: usize, first: &Value) -> Value {
         Theirs::AddCondition(of, at) => {
             let hook = &mut after["webhooks"][of % count];
             let mut conditions = hook["matchConditions"].as_array().cloned().unwrap_or_default();
-            // Ours is passed over, so that theirs come to stand in the same order with and without it.
+            // Skip hookwatch's condition, so that the others have the same order with and without it.
             let theirs = conditions.iter().enumerate().filter(|(_, it)| !is_ours(it));
             let places: Vec<usize> = theirs.map(|(index, _)| index).chain([conditions.len()]).collect();
             let place = places[at % places.len()];
@@ -168,7 +168,7 @@ fn desired_states() -> impl Strategy<Value = Vec<(usize, Desired)>> {
     prop::collection::vec((0..4_usize, prop::sample::select(desired_states)), 1..4)
 }
 
-/// Restores everything that is to be; with what was refused.
+/// Restores every bypassed webhook; also returns what was refused.
 fn restored(object: &Value) -> (Value, Vec<EditRefusal>) {
     let (mut object, mut refusals) = (object.clone(), Vec::new());
     for (webhook, _) in touched(&object.clone()) {
@@ -183,7 +183,7 @@ fn restored(object: &Value) -> (Value, Vec<EditRefusal>) {
     (object, refusals)
 }
 
-/// Without the fields by which failures are ignored, and without an annotation that was kept because of them.
+/// The object without the fields that `Ignore` sets, and without an annotation that is only left because of them.
 fn but_fields(object: &Value) -> Value {
     let mut object = spec(object);
     if let Some(metadata) = object["metadata"].as_object_mut()
@@ -227,7 +227,7 @@ proptest! {
         desired_states in desired_states(),
         steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
     ) {
-        // What others would have come to without hookwatch.
+        // `without` is what the others' changes give without hookwatch.
         let (mut with, mut without) = (first.clone(), first.clone());
         for (of, desired) in &desired_states {
             with = carried_out(&with, &format!("hook-{of}"), desired).unwrap_or(with);
@@ -235,7 +235,7 @@ proptest! {
         let ignored = desired_states.iter().any(|(_, desired)| *desired == ignore());
         let mut told = true;
         for (step, (change, again)) in steps.iter().enumerate() {
-            // A patch that was made of the object as it was before is refused, or does no harm.
+            // A patch that was planned for an older version is refused or does no harm.
             let (of, desired) = desired_states[again % desired_states.len()].clone();
             let desired = [desired, Desired::Probation, Desired::Restore][again % 3].clone();
             let late = planned(&with, &format!("hook-{of}"), &desired);
@@ -258,7 +258,7 @@ proptest! {
         }
     }
 
-    /// What the fence holds the daemon to.
+    /// What the fence permits the daemon.
     #[test]
     fn the_daemon_changes_match_conditions_alone_and_notes_and_forgets_no_original(
         first in first(),

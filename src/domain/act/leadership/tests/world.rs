@@ -1,5 +1,5 @@
-//! A model of replicas and of the two objects by which one of them leads: time passes at once, and requests are lost, late and
-//! answered twice.
+//! A simulation of replicas and of the two objects that decide which one leads: time is simulated, and requests are lost,
+//! delayed and executed twice.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ pub const TERMS: Terms = Terms {
     term: Duration::from_secs(15),
 };
 
-/// A client gives a request up after this long.
+/// Client timeout of a request, in milliseconds.
 pub const GIVE_UP: u64 = 36_000;
 
 /// How hooks treat writes of the Lease.
@@ -20,13 +20,13 @@ pub enum Hooks {
     Well,
     /// Every call is refused at once.
     Refuse,
-    /// Ten seconds, then the write is refused.
+    /// Every call hangs for 10 s, then the write is refused.
     HangAndFail,
-    /// Ten seconds, then the write goes through.
+    /// Every call hangs for 10 s, then the write is admitted.
     HangAndIgnore,
 }
 
-/// Cheap and reproducible chance.
+/// A cheap and reproducible random generator.
 pub struct Chance(u64);
 
 impl Chance {
@@ -44,9 +44,9 @@ impl Chance {
 
 #[derive(Debug, Clone, Default)]
 pub struct Object {
-    /// Holder, transitions and the renewal's time as the writer's wall clock had it.
+    /// Holder, number of transitions, and time of the renewal by the writer's wall clock.
     pub content: Option<(Option<Arc<str>>, u64, u64)>,
-    /// Another one each time it is made.
+    /// Changes each time the object is created.
     pub uid: u64,
     pub version: u64,
 }
@@ -68,27 +68,27 @@ pub struct Actor {
     pub candidate: Candidate,
     /// Parts per million by which its clock is faster than true time.
     pub fast: i64,
-    /// What its wall clock says beyond its steady one. It steps.
+    /// Offset of its wall clock from its monotonic clock; it changes in steps.
     pub wall: u64,
-    /// Which step is awaited; after a crash, earlier answers no longer match.
+    /// Number of the step whose answer is awaited; after a crash, earlier answers no longer match.
     pub waiting: u64,
     pub steps: u64,
     pub life: u64,
-    /// Until when it has no connection.
+    /// It has no connection until this instant.
     pub cut: u64,
     pub gone: bool,
-    /// The newest version of the ledger that it has seen; all there is before it has seen one.
+    /// The newest version of the ledger that it has seen; `u64::MAX` before the first, so that it reads the current ledger.
     pub seen: u64,
 }
 
 /// How much goes wrong.
 #[derive(Debug, Clone, Copy)]
 pub struct Faults {
-    /// Of a hundred requests, so many are lost on the way there or back.
+    /// Percentage of requests that are lost on the way there or back.
     pub lost: u64,
-    /// Longest delay of one way, in milliseconds.
+    /// Longest network delay in one direction, in milliseconds.
     pub delay: u64,
-    /// Of a hundred rounds, before so many the replica crashes, is cut off, or its wall clock steps.
+    /// Percentage of rounds before which the replica crashes, loses its connection, or its wall clock steps.
     pub trouble: u64,
     pub hooks: bool,
 }
@@ -99,7 +99,7 @@ pub struct World {
     pub queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pub happenings: Vec<Option<(u64, Happening)>>,
     pub objects: [Object; 2],
-    /// The ledger as an API server remembers it, and since when.
+    /// The ledger in an API server's cache, and when it got there.
     pub memory: (u64, Object),
     pub actors: Vec<Actor>,
     pub chance: Chance,
@@ -155,14 +155,14 @@ impl World {
         self.queue.push(Reverse((self.now + after, index as u64, actor)));
     }
 
-    /// What the actor's own clock shows.
+    /// The time of the actor's own clock.
     pub fn local(&self, actor: usize) -> Time {
         let fast = self.actors[actor].fast;
         let shown = self.now as i64 + self.now as i64 * fast / 1_000_000;
         Time::from_unix_millis(1_000_000 * (actor as u64 + 1) + shown.unsigned_abs())
     }
 
-    /// True time until the actor's clock has gone on by this much, rounded up.
+    /// True milliseconds until the actor's clock has advanced by this much, rounded up.
     pub fn lasts(&self, actor: usize, local: Duration) -> u64 {
         let rate = (1_000_000 + self.actors[actor].fast) as u64;
         local.as_millis() as u64 * 1_000_000 / rate + 1
@@ -207,7 +207,7 @@ impl World {
     }
 
     pub fn happens(&mut self, at: usize, life: u64, happening: Happening) {
-        // What was sent arrives even when its sender is no more.
+        // A request arrives even if its sender has died.
         if let Happening::Arrives(step, what, sent) = happening {
             return self.arrives(at, life, step, what, sent);
         }
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// One way. Most are short: it is one that is long among many that are not which does harm.
+    /// A random network delay. Most are short, because a single long one among short ones is the dangerous case.
     pub fn delay(&mut self) -> u64 {
         let longest = match self.chance.below(8) {
             0 => self.faults.delay,
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// Deletes the Lease, and creates it `again` without a holder.
+    /// Deletes the Lease; if `again`, creates it without a holder.
     pub fn delete_lease(&mut self, again: bool) {
         let object = &mut self.objects[0];
         object.content = again.then_some((None, 0, 0));
@@ -326,7 +326,7 @@ impl World {
         object.version += 1;
     }
 
-    /// Takes the next step, or ends the round.
+    /// Executes the actor's next step, or ends its round.
     pub fn advance(&mut self, at: usize) {
         let local = self.local(at);
         let Some(step) = self.actors[at].candidate.next(local) else {
@@ -343,7 +343,7 @@ impl World {
         let lost = self.chance.percent(self.faults.lost) || self.now < self.actors[at].cut;
         let patience = self.lasts(at, TERMS.round());
         match &step {
-            // Only a write of the Lease is not waited for.
+            // The replica does not wait for a write of the Lease.
             ClaimStep::Write(LeadershipObject::Lease, bid) if bid.holder.is_some() => {
                 self.later(at, patience, Happening::Late(number));
                 if lost {
@@ -353,7 +353,7 @@ impl World {
             step if lost => self.later(at, patience, Happening::Lost(number, step.clone(), sent)),
             _ => {}
         }
-        // What is lost may be lost before it arrives, or only the answer.
+        // Either the request is lost before it arrives, or only its answer.
         if !lost || self.chance.percent(50) {
             let number = if lost { 0 } else { number };
             self.later(at, there, Happening::Arrives(number, step, sent));
@@ -392,7 +392,7 @@ impl World {
                         }
                         BidOutcome::Refused
                     }
-                    // The second time it has waited already.
+                    // On its second arrival it has already waited.
                     Hooks::HangAndIgnore if hooked && sent != u64::MAX && number & (1 << 63) == 0 => {
                         let again = Happening::Arrives(
                             number | (1 << 63),
@@ -415,7 +415,7 @@ impl World {
         }
     }
 
-    /// The ledger from an API server's memory, which lags, and shows no replica less than that one has seen.
+    /// The ledger from an API server's cache. It lags, but never behind the version that the replica has seen.
     fn remembered(&mut self, at: usize) -> Object {
         let lag = self.chance.below(self.faults.delay + 1);
         let (since, object) = &self.memory;
@@ -425,7 +425,7 @@ impl World {
         self.memory.1.clone()
     }
 
-    /// As an API server does it: the precondition, and no new version for content that is the same.
+    /// Executes a write as an API server does: it checks the precondition, and unchanged content gets no new version.
     pub fn apply(&mut self, at: usize, place: LeadershipObject, bid: &Bid) -> BidOutcome {
         let wall = self.local(at).unix_millis() / 1_000 + self.actors[at].wall;
         let object = &mut self.objects[place as usize];
