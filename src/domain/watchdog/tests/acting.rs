@@ -1,4 +1,4 @@
-//! What the breaker is told of an incident: witnesses that do not lean on each other, and what canaries say of a change.
+//! The facts for the breaker: independent witnesses, and what canaries show about a change.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ impl Incident {
         Judged::clone(&self.judged)
     }
 
-    /// What the breaker would be told if all verdicts had this cause, or something else held requests up.
+    /// The facts for the breaker if all verdicts had this cause, or if something outside of webhooks delayed requests.
     pub(super) fn facts_if(
         &mut self,
         ms: u64,
@@ -58,7 +58,7 @@ pub(super) fn witnesses(all: &[Witness]) -> BTreeSet<Witness> {
     all.iter().copied().collect()
 }
 
-/// The hook with a match condition of hookwatch's.
+/// The hook with a match condition of hookwatch.
 pub(super) fn changed(hook: &Hook, name: &str) -> Hook {
     Hook {
         match_conditions: vec![MatchCondition {
@@ -73,7 +73,7 @@ pub(super) fn changed(hook: &Hook, name: &str) -> Hook {
 fn a_hang_has_two_witnesses_before_any_call_has_ended() {
     let opa = hook("opa", 2);
     let mut incident = Incident::hung(&opa);
-    // Nothing at all was counted since the fault.
+    // No call was counted since the fault.
     incident.scrape(13 * SECOND);
     let facts = incident.facts(13 * SECOND + 100, &opa);
     assert!(facts.harms_writes(), "{facts:?}");
@@ -183,7 +183,7 @@ fn calls_that_began_before_the_answered_ones_and_ran_into_a_long_timeout_accuse_
         let facts = incident.facts_if(12 * SECOND + 100, &opa, Some(Cause::Hanging), false);
         facts.witnesses
     };
-    // Those that were answered meanwhile may have been before it hung.
+    // The calls that were answered may have been answered before it hung.
     assert_eq!(after(5), witnesses(&[Witness::Counters]));
     assert_eq!(after(30), witnesses(&[]));
 }
@@ -289,7 +289,7 @@ fn a_proven_fence_stays_proven_for_a_limited_time_while_it_cannot_be_tried() {
         incident.judged(minutes * 60 * SECOND + 10).fence_holds
     };
     let unknown = || Proof::Unknown("connection refused".to_owned());
-    // As an API server says of everything until it has read its roles.
+    // An API server forbids everything until it has loaded RBAC.
     let forbidden = || Proof::NotAllowedToAct("User \"u\" cannot patch".to_owned());
     for untried in [unknown, forbidden] as [fn() -> Proof; 2] {
         assert!(holds_after(untried(), 10));
@@ -357,7 +357,7 @@ fn a_canary_that_did_not_reach_a_hook_or_waits_for_something_else_does_not_speak
     incident.inventory(12 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
     incident.canary_late(14 * SECOND);
     assert_eq!(incident.facts(17 * SECOND, &opa).canary, CanaryEvidence::Awaited);
-    // The one that is out was sent before.
+    // The canary under way was sent before the change.
     let tried = changed(&opa, "hookwatch.dev/probation");
     incident.inventory(18 * SECOND, vec![tried.clone()]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! When audits are asked for, and what becomes of what they find.
+//! When audits are requested, and how their findings are reported.
 
 use super::*;
 use crate::audit::periodic::AuditResult;
@@ -8,7 +8,7 @@ use crate::watchdog::LoggedChange;
 const MINUTE: u64 = 60 * SECOND;
 
 impl Incident {
-    /// Carries the audit out that was asked for last, as if it had taken so long.
+    /// Runs the audit that was requested last, and reports that it took this long.
     fn audited(&mut self, ms: u64, took: Duration) {
         let request = self.asked.last().expect("one was asked for").clone();
         let audited = AuditResult {
@@ -29,7 +29,7 @@ impl Incident {
             .collect()
     }
 
-    /// Findings that were told of as critical and new.
+    /// The findings that were logged as new and critical.
     fn told_of(&self) -> Vec<&'static str> {
         let told = self.told.iter().filter_map(|change| match change {
             LoggedChange::Finding(finding) => Some(finding.kind.id),
@@ -39,7 +39,7 @@ impl Incident {
     }
 }
 
-/// A webhook that nothing of the control plane meets.
+/// A webhook that matches no write of the control plane.
 fn modest(webhook: &str) -> Hook {
     let mut hook = hook(webhook, 3);
     hook.written.ca_is_injected = true;
@@ -170,7 +170,7 @@ fn a_node_that_goes_takes_its_webhook_along_with_and_without_the_right_to_read_n
     incident.audited(13 * SECOND + 200, Duration::ZERO);
     assert_eq!(incident.found(14 * SECOND), ["nodes-going"]);
 
-    // Where nodes may not be read their Leases tell.
+    // Without permission to read nodes, their Leases are used.
     let mut blind = Incident::calm(&[&opa]);
     let lease = |name: &str, renewed: u64| crate::observe::node_leases::NodeLease {
         name: name.to_owned(),

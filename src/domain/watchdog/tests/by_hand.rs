@@ -1,4 +1,4 @@
-//! What a person is told to type.
+//! The commands that hookwatch suggests for a manual bypass.
 
 use serde_json::json;
 
@@ -14,17 +14,17 @@ fn named(namespace: &str) -> Labels {
     Labels::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())])
 }
 
-/// What is said of a hook that refuses every call, and is asked about Deployments where `selector` says.
+/// The suggestion for a hook that refuses every call and matches Deployments in namespaces that `selector` matches.
 fn told(selector: Selector) -> Option<BypassByHand> {
     said(|policy| policy.namespace_selector = selector, "v1.36.2")
 }
 
-/// The same after a change of the hook, beside an API server of a release.
+/// The same with a change of the hook, and an API server of this release.
 fn said(change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     said_in("hookwatch", change, release)
 }
 
-/// The same where hookwatch is in another namespace.
+/// The same with hookwatch in the namespace `own`.
 fn said_in(own: &str, change: impl FnOnce(&mut Hook), release: &str) -> Option<BypassByHand> {
     let mut policy = hook("policy", 1);
     for rule in &mut policy.rules {
@@ -96,7 +96,7 @@ fn conditions(count: usize) -> Vec<MatchCondition> {
     (0..count).map(condition).collect()
 }
 
-/// Does to an object what the command says, and tells whether that changes anything.
+/// Executes the command's patch on an object; returns whether it changes anything.
 fn works(command: &str, conditions: &[MatchCondition], breaker: Option<&str>, release: &str) -> bool {
     let conditions = conditions.iter();
     let conditions: Vec<_> = conditions
@@ -179,7 +179,7 @@ fn nothing_is_printed_where_failures_are_ignored_after_a_second_already_and_no_s
     assert_eq!(said(ignored, "v1.27.3"), None);
 }
 
-/// What is told of webhooks of one Service that refuses every call; the last `forbidden` ones may not be bypassed.
+/// The suggestions for webhooks of one Service that refuses every call; the last `forbidden` ones may not be bypassed.
 fn told_of_many(count: usize, forbidden: usize) -> Vec<BypassByHand> {
     let mut incident = Incident::with(Vec::new());
     let hooks = (0..count).map(|number| {

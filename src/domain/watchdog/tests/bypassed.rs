@@ -1,11 +1,11 @@
-//! What is said of a hook while it is bypassed.
+//! Verdicts on a hook while it is bypassed.
 
 use super::acting::{changed, witnesses};
 use super::*;
 use crate::act::breaker::{CanaryEvidence, Witness};
 use crate::cluster::condition::BypassCondition;
 
-/// What was counted before a bypass is all that there will be counted for as long as it lasts.
+/// During a skip no calls are counted, so the counters only show what was before it.
 #[test]
 fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_before() {
     let opa = hook("opa", 1);
@@ -27,7 +27,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     incident.scrape(27 * SECOND);
     let facts = incident.facts(27 * SECOND + 10, &opa);
     assert_eq!((facts.health, facts.cause), (Health::Healthy, None));
-    // What people read says the same, and that it is bypassed.
+    // The published verdict agrees, and says that the hook is bypassed.
     let assessment = incident.tick(27 * SECOND + 20);
     let verdict = &assessment.hooks[0];
     assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
@@ -38,7 +38,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
         verdict.summary
     );
     assert!(assessment.control_plane.summary.contains("it is bypassed (skip)"));
-    // On probation its canaries have the last word.
+    // On probation, its canaries decide.
     incident.inventory(28 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
     incident.canary(30 * SECOND, 5, refusal("opa", "EOF"));
     let facts = incident.facts(30 * SECOND + 10, &opa);
@@ -52,7 +52,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     );
 }
 
-/// An outage, up to the moment in which the hook is bypassed.
+/// An outage up to the moment of the bypass.
 pub(super) fn outage(opa: &Hook) -> Incident {
     let mut incident = Incident::hung(opa);
     incident.scrape(13 * SECOND);
@@ -64,13 +64,13 @@ pub(super) fn outage(opa: &Hook) -> Incident {
     incident
 }
 
-/// The outage goes on under a bypass: what is shown every two seconds.
+/// The outage continues during a bypass; `shown` gets the assessment every two seconds.
 fn under_bypass(opa: &Hook, condition: &str, mut shown: impl FnMut(&mut Incident, u64, &Assessment)) {
     let mut incident = outage(opa);
     incident.inventory(14 * SECOND, vec![changed(opa, condition)]);
     for step in 0..4 {
         let at = (16 + 2 * step) * SECOND;
-        // The canaries pass it by; that they get through does not clear it.
+        // The bypass exempts the canaries, so their success does not clear the hook.
         incident.canary(at, 5, CanaryOutcome::Written);
         incident.silent(at, opa, 2 * SECOND);
         let during = incident.tick(at + 2 * SECOND + 10);
@@ -95,7 +95,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         );
         let first = &verdict.evidence[0];
         assert!(first.starts_with("It is bypassed since"), "{first}");
-        // To the breaker it is what it would be.
+        // The facts for the breaker are those without the bypass.
         assert!(incident.facts(later, &opa).harms_writes());
     });
 }
@@ -118,7 +118,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
     });
 }
 
-/// Else what goes further than a shield would have to wait until the first calls have timed out.
+/// Otherwise a skip would have to wait until the first calls have timed out.
 #[test]
 fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() {
     let opa = hook("opa", 2);
@@ -129,7 +129,7 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
     let during = incident.facts(14 * SECOND, &opa);
     assert!(during.confident && during.harms_writes(), "{during:?}");
     assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
-    // It is refused in the end, and is remembered for a minute.
+    // Finally it is refused, and counts for a minute.
     incident.canary(
         11 * SECOND,
         10 * SECOND,
@@ -156,7 +156,7 @@ fn a_late_canary_that_came_back_before_the_shield_accuses_no_hook() {
     assert!(!after.witnesses.contains(&Witness::Canary), "{after:?}");
 }
 
-/// A tenant whose writes it denies could else keep its shield up.
+/// Otherwise a tenant whose writes it denies could keep the shield in place.
 #[test]
 fn a_webhook_that_denies_most_of_what_still_reaches_it_is_well_to_the_breaker() {
     let opa = hook("opa", 1);

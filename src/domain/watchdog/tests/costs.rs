@@ -1,11 +1,11 @@
-//! What requests pay for webhooks that ignore failures.
+//! How long requests wait for webhooks with `failurePolicy: Ignore`.
 
 use super::acting::{changed, witnesses};
 use super::*;
 use crate::act::breaker::Witness;
 
-/// Mutating hooks that fail open and hang from 11 s on, the canaries of these targets with them; what is said of the
-/// first one 3 s later.
+/// Mutating hooks that fail open and hang from 11 s on, as do the canaries of these targets. Returns the verdict on the
+/// first hook 3 s later.
 fn hanging(hooks: &[Hook], late: &[CanaryTarget]) -> Verdict {
     let all: Vec<&Hook> = hooks.iter().collect();
     let mut incident = Incident::calm(&all);
@@ -38,21 +38,21 @@ fn a_webhook_with_conditions_of_its_owner_blocks_what_the_canaries_for_it_wait_f
     use CanaryTarget::{KubeSystem, NodeLease, OwnNamespace};
     let plain = mutating("opa", 10);
     let mut conditional = changed(&plain, "only-what-we-own");
-    // What only the API server can tell.
+    // Only the API server can evaluate this condition.
     conditional.match_conditions[0].expression = "'team' in object.metadata.labels".to_owned();
     let effect = |hook: &Hook, late: &[CanaryTarget]| {
         let verdict = hanging(std::slice::from_ref(hook), late);
         assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
         verdict.effect
     };
-    // Whatever meets it waits; that Leases do stands in its rules.
+    // Every matching write waits, and its rules match Leases.
     assert_eq!(effect(&plain, &[KubeSystem]), Effect::Blocking);
-    // Of this one only the canaries know.
+    // Only canaries show which writes match this one.
     assert_eq!(effect(&conditional, &[OwnNamespace]), Effect::Delaying);
     assert_eq!(effect(&conditional, &[KubeSystem]), Effect::Delaying);
     let both = effect(&conditional, &[KubeSystem, NodeLease]);
     assert_eq!(both, Effect::Blocking);
-    // A node's renewal has 10 s.
+    // A node's renewal times out after 10 s.
     assert_eq!(effect(&conditional, &[NodeLease]), Effect::Blocking);
     let shorter = Hook {
         timeout: Duration::from_secs(6),
@@ -97,7 +97,7 @@ fn a_webhook_that_meets_only_what_an_api_server_makes_while_it_starts_is_paid_by
             failure_policy: FailurePolicy::Ignore,
             ..hook("opa", 1)
         };
-        // No canary meets it: probes and counted calls tell.
+        // It matches no canary, so only probes and counters show it.
         let mut incident = Incident::calm(&[&opa]);
         for second in (12..=20).step_by(2) {
             incident.silent((second - 2) * SECOND, &opa, 2 * SECOND);
@@ -134,12 +134,12 @@ fn what_one_webhook_alone_makes_late_is_not_laid_on_those_beside_it() {
     let effect = |first: Hook, then: Hook| hanging(&[first, then], &[CanaryTarget::KubeSystem]).effect;
     assert_eq!(effect(mutating("opa", 10), beside(3)), Effect::Blocking);
     assert_eq!(effect(beside(3), mutating("opa", 10)), Effect::Delaying);
-    // Together alone.
+    // Only together do they block writes.
     assert_eq!(effect(beside(3), mutating("opa", 3)), Effect::Blocking);
 }
 
-/// Two webhooks that answer within every deadline, and together not: no call has ended and no canary is back when it is
-/// known.
+/// Each of two webhooks answers within every deadline, but not both in turn. That is known before a call ends or a canary
+/// returns.
 #[test]
 fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them() {
     let slow = |hook: Hook| Hook {
@@ -178,7 +178,7 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
         assert!(facts.confident, "{facts:?}");
         assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     }
-    // One of them alone would make it wait as long, or one that hangs.
+    // A single slow or hanging webhook would make the canary wait as long.
     for (found, facts) in after(2_600, false).into_iter().chain(after(3_300, true)) {
         assert!(
             found.0 != Health::Failing && !facts.harms_writes(),
@@ -229,10 +229,10 @@ fn a_webhook_behind_one_that_refuses_the_request_is_not_said_to_make_it_late() {
         assert_judged(&verdict, Health::Failing, Some(Cause::Hanging));
         verdict.effect
     };
-    // Its renewals are given up after 5 s.
+    // A leader's renewal times out after 5 s.
     assert_eq!(effect(beside("a-first"), &opa), Effect::Blocking);
     assert_eq!(effect(beside("z-behind"), &opa), Effect::Delaying);
-    // Requests may meet this one alone.
+    // Some requests match only this one.
     let of_labelled = Hook {
         namespace_selector: labelled("team"),
         ..opa

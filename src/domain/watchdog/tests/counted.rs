@@ -1,8 +1,8 @@
-//! What the API server counted of calls that failed: which of them, and what that does to writes.
+//! Failed calls in the API server's counters, and their effect on writes.
 
 use super::*;
 
-/// Two seconds in which every backend of the hook answers, and so does it to `calls` calls of 1 ms.
+/// Two seconds in which every backend of the hook answers probes, and the hook answers `calls` calls in 1 ms each.
 fn two_seconds(incident: &mut Incident, ms: u64, hook: &Hook, calls: f64) {
     incident.count_writes(calls, 0.005, 0.004);
     incident.count_calls(&hook.id.webhook, calls, 0.001);
@@ -12,7 +12,7 @@ fn two_seconds(incident: &mut Incident, ms: u64, hook: &Hook, calls: f64) {
     }
 }
 
-/// Calls that failed after so many seconds each, as the policy counts them.
+/// Counts calls that failed after this many seconds each, according to the hook's failurePolicy.
 fn fail(incident: &mut Incident, hook: &Hook, calls: f64, seconds: f64) {
     let series = incident.count_calls(&hook.id.webhook, calls, seconds);
     *series.codes.entry(503).or_default() += calls;
@@ -68,7 +68,7 @@ fn calls_that_run_into_their_timeout_hang_however_many_more_their_clients_gave_u
         for second in (14..30).step_by(4) {
             incident.answers(second * SECOND - 10, &opa);
             fail(&mut incident, &opa, 3.0, 10.0);
-            // What a client gave up has its code, and is refused under `Fail`.
+            // A call whose client disconnected counts with code 503, and as rejected under `Fail`.
             let series = incident.count_calls("opa", 30.0, 5.0);
             *series.codes.entry(503).or_default() += 30.0;
             if opa.failure_policy == FailurePolicy::Fail {

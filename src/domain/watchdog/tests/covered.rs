@@ -1,11 +1,11 @@
-//! Canaries that the owner's match conditions or an objectSelector keep from a webhook.
+//! Canaries that the owner's match conditions or an objectSelector exclude from a webhook.
 
 use super::*;
 use crate::act::breaker::CanaryEvidence;
 use crate::cluster::hook::{Added, MatchCondition};
 use crate::observe::canary::FurtherCanary;
 
-/// A catch-all webhook that leaves out what the documentation of Kubernetes tells it to, by match conditions.
+/// A catch-all webhook whose match conditions exclude what the Kubernetes documentation recommends.
 fn hook_but_for_kube_system() -> Hook {
     let leaves_out = |namespace: &str| MatchCondition {
         name: format!("not-{namespace}"),

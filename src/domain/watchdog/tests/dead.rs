@@ -1,14 +1,14 @@
-//! When a hook whose failures are ignored is dead: every request passes it without review already.
+//! When a hook with `failurePolicy: Ignore` is dead, so that every request already passes without review.
 
 use super::*;
 use crate::act::breaker::HookFacts;
 
-/// What is seen of the hook in each second.
+/// What is observed of the hook in each second.
 #[derive(Clone)]
 struct Case {
-    /// How long its backends take to answer a probe on a fresh connection; `None`: they do not.
+    /// Milliseconds that each backend takes to answer a probe on a fresh connection; `None`: it does not answer.
     fresh: [Option<u64>; 2],
-    /// Whether the connections that are kept go on answering.
+    /// Whether kept connections still answer.
     kept: bool,
     /// Whether another hook's backend answers.
     others: bool,
@@ -16,9 +16,9 @@ struct Case {
     counted: [(f64, f64); 2],
     /// How many of the API servers are scraped.
     scraped: usize,
-    /// Canaries that come back.
+    /// Whether canaries return.
     canaries: bool,
-    /// How long writes that are no dry runs waited.
+    /// Seconds that writes, except dry runs, waited.
     waited: f64,
     policy: FailurePolicy,
 }
@@ -50,7 +50,7 @@ impl Watched {
         Self::waiting(policy, 10)
     }
 
-    /// A hook with a timeout of so many seconds.
+    /// A hook with this timeout in seconds.
     fn waiting(policy: FailurePolicy, seconds: u64) -> Self {
         let mut hook = hook("opa", 2);
         (hook.failure_policy, hook.timeout) = (policy, Duration::from_secs(seconds));
@@ -78,7 +78,7 @@ impl Watched {
         }
     }
 
-    /// One second of it; what the breaker is told after that.
+    /// Plays one second; returns the facts for the breaker.
     fn second(&mut self, case: &Case) -> HookFacts {
         self.ms += SECOND;
         let (ms, hook, other) = (self.ms, self.hook.clone(), self.other.clone());
@@ -111,7 +111,7 @@ impl Watched {
         }
     }
 
-    /// What is heard now of the probes that begin twice a second from the onset on.
+    /// Delivers the results, due now, of the probes that begin twice a second from the onset on.
     fn begun(&mut self, onset: u64, fresh: Fresh) {
         let (ms, hook) = (self.ms, self.hook.clone());
         let begun = |ago: u64| ms >= onset + ago && (ms - onset - ago).is_multiple_of(500);
@@ -172,7 +172,7 @@ impl Watched {
     }
 }
 
-/// Whether it is dead at some time within a minute.
+/// Whether the hook counts as dead at any time within a minute.
 fn is_ever_dead(case: &Case) -> bool {
     let mut watched = Watched::new(case.policy);
     (0..60).any(|_| watched.second(case).dead)
@@ -192,16 +192,17 @@ fn a_hook_is_dead_once_no_call_was_answered_for_its_whole_timeout() {
     assert!(refused);
 }
 
-/// What becomes of a probe on a fresh connection.
+/// The result of a probe on a fresh connection.
 #[derive(Clone, Copy)]
 enum Fresh {
-    /// It is answered after so many milliseconds.
+    /// Answered after this many milliseconds.
     Answered(u64),
     Refused,
     Silent,
 }
 
-/// After how many milliseconds of it a hook with a timeout of so many seconds is dead, where every call failed long before.
+/// Milliseconds after the onset at which a hook with this timeout (in seconds) counts as dead, when every call already
+/// failed long before.
 fn dead_after(timeout: u64, fresh: Fresh) -> Option<u64> {
     let mut watched = Watched::waiting(FailurePolicy::Ignore, timeout);
     let quick = Case {
@@ -256,7 +257,7 @@ fn a_hook_that_refuses_need_not_do_so_for_longer_than_its_timeout() {
     assert!(matches!(after, Some(3_000..=4_000)), "{after:?}");
 }
 
-/// No probe is answered, and every third scrape finds that calls were answered.
+/// No probe is answered, but every third scrape shows answered calls.
 #[test]
 fn a_hook_with_a_short_timeout_that_answers_one_call_in_ten_is_not_dead_in_between() {
     for timeout in [1, 3] {
@@ -452,7 +453,7 @@ fn while_it_is_skipped_a_hook_is_dead_until_the_first_answer_of_any_backend() {
             watched.second(&DEAD);
         }
         watched.is_bypassed("hookwatch.dev/skip");
-        // It is not called, and canaries do not match it.
+        // The skipped hook is not called, and canaries do not match it.
         let skipped = Case {
             counted: [(0.0, 0.0); 2],
             canaries: true,
@@ -491,7 +492,7 @@ fn a_shield_is_lifted_once_every_backend_answers_and_no_call_fails_open_any_more
         ..back.clone()
     };
     assert_eq!(healthy(&mut watched, &one_answers), 0, "one backend answers");
-    // Every fifth scrape finds one more call that failed open, among many that were answered.
+    // Every fifth scrape shows one more call that failed open, among many that were answered.
     let still_fails = Case {
         counted: [(1.0, 60.0); 2],
         ..back.clone()
@@ -501,7 +502,7 @@ fn a_shield_is_lifted_once_every_backend_answers_and_no_call_fails_open_any_more
         watched.second(if fails { &still_fails } else { &back }).health == Health::Healthy
     });
     assert!(well.count() <= 2, "calls fail open");
-    // A backend that is refused every other time.
+    // Every second probe of one backend is refused.
     let well = (0..40).filter(|_| {
         watched.second(&back);
         let (ms, hook) = (watched.ms + 300, watched.hook.clone());

@@ -72,8 +72,8 @@ fn what_probes_alone_suspect_is_not_said_to_refuse_writes_before_a_call_fails() 
     assert_eq!(found(&verdict), refused(Effect::Blocking));
 }
 
-/// How a hook is whose every probe ends so for half a minute while another one answers, and which nothing calls. Canaries that
-/// meet it are written, or there are none.
+/// The health of a hook without calls whose probes all end like this for half a minute while another hook answers. With
+/// `canaries`, canaries that match it succeed.
 fn probed_alone(opa: &Hook, canaries: bool, ends: &ProbeOutcome) -> Health {
     let other = hook("other", 1);
     let mut incident = Incident::calm(&[opa, &other]);

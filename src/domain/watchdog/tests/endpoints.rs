@@ -4,7 +4,7 @@ use super::*;
 use crate::act::breaker::Doubt;
 use crate::cluster::inventory::NodeState;
 
-/// The hook without the endpoint of this number.
+/// The hook without the endpoint with this number.
 fn without(hook: &Hook, number: u8) -> Hook {
     let mut hook = hook.clone();
     if let HookTarget::Service(target) = &mut hook.target
@@ -17,7 +17,7 @@ fn without(hook: &Hook, number: u8) -> Hook {
 }
 
 impl Incident {
-    /// A probe on the connection kept to the hook's first backend.
+    /// A probe on the kept connection to the hook's first backend.
     pub(super) fn kept(&mut self, ms: u64, took: u64, hook: &Hook, outcome: ProbeOutcome) {
         let report = ProbeReport {
             hook: hook.id.clone(),
@@ -46,7 +46,7 @@ impl Incident {
         self.event(ms + 2 * SECOND, Event::ProbeOverdue(Box::new(overdue)));
     }
 
-    /// Every backend answers at 20 s, and of a hundred calls three ran into their timeout by 21.5 s; what is said then.
+    /// Every backend answers at 20 s, and three of a hundred calls have timed out by 21.5 s. Returns the verdict then.
     fn three_of_a_hundred_time_out(&mut self, hook: &Hook) -> Verdict {
         self.answers(20 * SECOND, hook);
         self.count_writes(100.0, 0.005, 0.004);
@@ -58,7 +58,7 @@ impl Incident {
         self.verdict(22 * SECOND, "opa")
     }
 
-    /// Two seconds of calls of which some fail, and a scrape at the end.
+    /// Two seconds of calls, of which `skipped` fail open, and a scrape at the end.
     pub(super) fn calls(&mut self, ms: u64, webhook: &str, calls: f64, skipped: f64) {
         self.count_writes(calls, 0.005, 0.004);
         self.count_calls(webhook, calls, 0.001).fail_open += skipped;
@@ -139,9 +139,9 @@ fn timeouts_after_an_endpoint_left_are_stale_connections_also_without_a_witness_
     let left = without(&opa, 1);
     incident.inventory(11 * SECOND, vec![left.clone()]);
     let verdict = incident.three_of_a_hundred_time_out(&left);
-    // 3 % of the calls are no outage: something to look at, and its name.
+    // Failures of 3 % are not an outage: the webhook is a suspect, with the right cause.
     assert_judged(&verdict, Health::Suspect, Some(Cause::StaleConnection));
-    // When it is over it is over.
+    // The suspicion ends with the failures.
     for step in 0..8 {
         let ms = 23 * SECOND + step * 2 * SECOND;
         incident.answers(ms, &left);
@@ -202,15 +202,15 @@ fn a_kept_connection_that_delays_no_call_is_forgotten() {
         incident.answers(ms, &left);
         incident.calls(ms, "opa", 100.0, 0.0);
     }
-    // Every call was answered for longer than a stale connection could hide.
+    // Every call was answered for longer than a stale connection could stay unnoticed.
     assert_eq!(incident.verdict(35 * SECOND, "opa").health, Health::Healthy);
-    // What holds a canary up then is something else.
+    // A canary that is late now has another cause.
     incident.canary_late(35 * SECOND);
     incident.scrape(37 * SECOND);
     assert_eq!(incident.verdict(37 * SECOND + 10, "opa").health, Health::Healthy);
 }
 
-/// A mutating policy that may be skipped, as in a rollout of which one Pod in fifty went in unmutated.
+/// A mutating policy with `failurePolicy: Ignore`, as in a rollout in which one Pod in fifty was admitted unmutated.
 fn skippable() -> Hook {
     let mut policy = hook("policy", 2);
     policy.failure_policy = FailurePolicy::Ignore;
@@ -223,7 +223,7 @@ fn calls_skipped_around_endpoint_changes_only_are_a_gap_in_rollouts() {
     let mut incident = Incident::calm(&[&policy]);
     for step in 0..12 {
         let ms = 11 * SECOND + step * 2 * SECOND;
-        // One endpoint goes every twelve seconds and comes back six seconds later.
+        // One endpoint leaves every twelve seconds and returns six seconds later.
         match step % 6 {
             0 => incident.inventory(ms, vec![without(&policy, 1)]),
             3 => incident.inventory(ms, vec![policy.clone()]),
@@ -466,7 +466,7 @@ fn an_endpoint_that_is_removed_after_it_was_not_ready_has_left_once() {
     assert_eq!(doubt(18, &unready), Some(Doubt::EndpointsUnsettled));
 }
 
-/// Who may write an EndpointSlice could else have the departures of the real endpoint forgotten.
+/// Otherwise anyone who may write an EndpointSlice could make hookwatch forget that the real endpoint left.
 #[test]
 fn endpoints_that_change_more_often_than_is_remembered_are_unsettled() {
     let opa = hook("opa", 1);
@@ -480,7 +480,7 @@ fn endpoints_that_change_more_often_than_is_remembered_are_unsettled() {
         }
         hook
     };
-    // What is remembered of each time holds one departure of the real one at most.
+    // For each of these instants, at most one departure of the real endpoint is remembered.
     for (second, first) in [(12, 2), (16, 102)] {
         incident.inventory(second * SECOND, vec![others(first)]);
         incident.inventory((second + 2) * SECOND, vec![opa.clone()]);

@@ -1,4 +1,4 @@
-//! What a verdict says beside who it is.
+//! The evidence and explanations of a verdict.
 
 use super::*;
 use crate::cluster::condition::BypassCondition;
@@ -8,7 +8,7 @@ fn says(verdict: &Verdict, words: &str) -> bool {
     verdict.evidence.iter().any(|sentence| sentence.contains(words))
 }
 
-/// A slow hook, and everything else as ever.
+/// A slow hook, and everything else as usual.
 #[test]
 fn what_is_as_ever_is_ruled_out_by_its_figures() {
     let opa = hook("opa", 1);
@@ -35,7 +35,7 @@ fn what_is_as_ever_is_ruled_out_by_its_figures() {
         "{:?}",
         verdict.evidence
     );
-    // A client gave up before it was answered.
+    // A client disconnected before the webhook answered.
     let series = incident.count_calls("opa", 0.0, 0.0);
     *series.codes.entry(503).or_default() += 1.0;
     let verdict = step(&mut incident, 68 * SECOND, 0.8);
@@ -137,7 +137,7 @@ fn a_backend_that_was_not_probed_yet_is_not_counted_as_bad() {
     );
 }
 
-/// A webhook that none of the blocked writes reaches is not said to block them.
+/// A webhook that none of the blocked writes reaches is not blamed for them.
 #[test]
 fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
     let opa = hook("opa", 1);
@@ -162,7 +162,7 @@ fn a_webhook_that_is_skipped_and_fails_is_told_beside_what_blocks_writes() {
     assert!(top(Some(BypassCondition::Skip), Writes::Flowing).starts_with("Writes flow; opa"));
 }
 
-/// Such as one whose Service was deleted with its namespace, and whose failures are ignored.
+/// For example a webhook with `failurePolicy: Ignore` whose Service was deleted with its namespace.
 #[test]
 fn a_webhook_that_was_left_behind_and_holds_nothing_up_takes_no_blame_for_slow_writes() {
     let (opa, mut left) = (hook("opa", 1), hook("left", 0));

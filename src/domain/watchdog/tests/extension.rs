@@ -1,4 +1,4 @@
-//! Incidents of conversion webhooks and APIServices, and that they accuse no admission webhook.
+//! Incidents of conversion webhooks and APIServices, which must not accuse an admission webhook.
 
 use super::*;
 use crate::cluster::hook::{Aggregated, Available, Conversion, Extension};
@@ -75,7 +75,7 @@ impl Incident {
         self.counters.writes.entry(key).or_default()
     }
 
-    /// Writes of the CRD's objects that failed after so many seconds each.
+    /// Counts writes of the CRD's objects that failed after this many seconds each.
     fn fail_writes_of_widgets(&mut self, count: f64, seconds_each: f64) {
         let series = self.writes_of_widgets();
         add(&mut series.duration, count, seconds_each);
@@ -121,7 +121,7 @@ fn a_converter_is_named_when_probes_and_the_api_server_agree_and_only_suspected_
             && evidence.contains("in v1beta1"),
         "{evidence}"
     );
-    // No conversion is requested for a long time; it is as broken as before.
+    // Without conversions for a long time, it remains broken.
     for step in 0..20 {
         incident.refused(&converter, 22_000 + step * 5_000);
         incident.scrape(22_000 + step * 5_000);

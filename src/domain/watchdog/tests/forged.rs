@@ -1,4 +1,4 @@
-//! What a tenant may bring about on purpose, against a breaker that is permitted everything: at most a shield.
+//! Attacks by a tenant against a breaker that is permitted everything: they cause at most a shield.
 
 mod world;
 
@@ -26,7 +26,7 @@ fn a_hook_that_hangs_by_itself_is_skipped_where_that_is_permitted() {
 
 #[test]
 fn overloading_a_security_hook_gains_at_most_a_shield() {
-    // It gets slow: nothing is bypassed that keeps every deadline, and what does not is shielded.
+    // First it is slow: it is bypassed (shielded) only if it exceeds a deadline.
     let opa = hook("opa", 2);
     let slow = |seconds: f64| {
         let mut slow = World::calm(&[&opa], &all());
@@ -51,7 +51,7 @@ fn overloading_a_security_hook_gains_at_most_a_shield() {
     let slow = slow(5.1);
     assert_eq!(slow.furthest(&opa), Some(Rung::Shield), "{}", slow.last);
 
-    // Then it is swamped: most calls run into their timeout, and some get through.
+    // Then it is overloaded: most calls time out, and some are answered.
     let mut swamped = slow;
     for _ in 0..60 {
         swamped.hangs(&opa, 4.0);
@@ -59,8 +59,8 @@ fn overloading_a_security_hook_gains_at_most_a_shield() {
     }
     assert_eq!(swamped.furthest(&opa), Some(Rung::Shield), "{}", swamped.last);
 
-    // It no longer answers at all. That is an outage like any other, and goes as far as a rule permits for this hook:
-    // without a rule no further than shield.
+    // Finally it does not answer at all. That is a real outage, and the policy decides how far to go: without a rule for
+    // this hook no further than shield.
     let fallback = PolicyRule::fallback();
     let rungs: Vec<Rung> = fallback.rungs.into_iter().collect();
     let mut down = World::calm(&[&opa], &rungs);
@@ -79,13 +79,13 @@ fn framing_a_security_hook_in_another_hooks_messages_adds_no_witness() {
     let said = [
         // A denial, of whatever status, is the hook's own text behind the API server's words.
         format!("admission webhook \"liar\" denied the request: {plain}"),
-        // The body of a 500 stands in quotes, that of a 403 is the whole rest.
+        // The API server puts the body of a 500 in quotes; that of a 403 is the rest of the message.
         format!(
             "Internal error occurred: failed calling webhook \"liar\": failed to call webhook: an error on the \
              server (\"{words}\") has prevented the request from succeeding"
         ),
         format!("Internal error occurred: failed calling webhook \"liar\": failed to call webhook: {plain}"),
-        // And what no API server says of a hook.
+        // Text that no API server produces.
         format!("{plain} "),
     ];
     for (index, text) in said.iter().enumerate() {
@@ -95,7 +95,7 @@ fn framing_a_security_hook_in_another_hooks_messages_adds_no_witness() {
         let mut witnessed = BTreeSet::new();
         for _ in 0..60 {
             let ms = world.now;
-            // The one witness there is: opa does not answer us, for whatever reason.
+            // The only witness: opa does not answer probes, for another reason.
             for backend in 0..2 {
                 world
                     .incident
@@ -139,7 +139,7 @@ fn reusing_the_name_of_a_security_hook_gains_at_most_a_shield() {
         let both = vec![opa.clone(), theirs.clone()];
         world.incident.inventory(world.now + 10, both);
         for _ in 0..60 {
-            // All that can be had against a hook, under a name that is two's.
+            // Every kind of evidence, under a name that two hooks share.
             world.hangs(&opa, 0.0);
             world
                 .incident
@@ -152,7 +152,7 @@ fn reusing_the_name_of_a_security_hook_gains_at_most_a_shield() {
     }
 }
 
-/// What such a name has moved outlives the configuration that it stood in.
+/// Counters under a reused name remain after its configuration is deleted.
 #[test]
 fn removing_the_reused_name_again_gains_nothing() {
     let opa = hook("opa", 2);
@@ -188,7 +188,7 @@ fn removing_the_reused_name_again_gains_nothing() {
     }
     assert_eq!(world.furthest(&opa), None, "{}", world.last);
 
-    // Nor is what follows within minutes taken for more than it may be.
+    // Evidence within the following minutes is ambiguous as well.
     let mut world = World::calm(&[&opa], &all());
     let both = vec![opa.clone(), theirs];
     world.incident.inventory(world.now + 10, both);
@@ -200,7 +200,7 @@ fn removing_the_reused_name_again_gains_nothing() {
     assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
 }
 
-/// The hook as it is when another than the controller lists its endpoints, in this network or nowhere.
+/// The hook with endpoints that the EndpointSlice controller did not write: in this network, or none.
 pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
     let mut opa = opa.clone();
     if let HookTarget::Service(target) = &mut opa.target
@@ -224,7 +224,7 @@ pub(super) fn by_hand(opa: &Hook, listed: Option<[u8; 3]>) -> Hook {
 #[test]
 fn writing_the_endpoints_of_a_security_hook_gains_at_most_a_shield() {
     let opa = hook("opa", 2);
-    // Addresses at which nothing answers: calls do hang.
+    // Addresses at which nothing answers, so calls really hang.
     let astray = by_hand(&opa, Some([192, 0, 2]));
     let mut world = World::calm(&[&opa], &all());
     world.incident.inventory(world.now + 10, vec![astray.clone()]);
@@ -234,7 +234,7 @@ fn writing_the_endpoints_of_a_security_hook_gains_at_most_a_shield() {
     }
     assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
 
-    // No addresses at all: calls are refused.
+    // No addresses, so calls are refused.
     let mut world = World::calm(&[&opa], &all());
     world
         .incident
@@ -250,7 +250,7 @@ fn writing_the_endpoints_of_a_security_hook_gains_at_most_a_shield() {
     }
     assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
 
-    // Addresses that the API server does not go by: what is seen there is one witness, and a second is needed.
+    // Addresses that the API server does not use: probes are only one witness, and a second one is needed.
     let mut world = World::calm(&[&opa], &all());
     world.incident.inventory(world.now + 10, vec![astray.clone()]);
     for _ in 0..60 {
@@ -289,7 +289,7 @@ fn fighting_the_controller_for_the_endpoints_gains_at_most_a_shield() {
     };
     let mut fought = World::calm(&[&opa], &all());
     for second in 0..120 {
-        // The controller is back after a second the first time, and for one second of nine from then on.
+        // The controller repairs the slice after one second at first, and then for one second of every nine.
         let is_empty = second == 0 || second >= 2 && second % 9 != 1;
         let listed = if is_empty { &empty } else { &opa };
         let ms = fought.now;
@@ -306,7 +306,7 @@ fn fighting_the_controller_for_the_endpoints_gains_at_most_a_shield() {
     }
     assert_eq!(fought.furthest(&opa), Some(Rung::Shield), "{}", fought.last);
 
-    // Emptied once and for all, by the controller itself: that is an outage.
+    // Emptied permanently by the controller itself: a real outage.
     let mut lost = World::calm(&[&opa], &all());
     lost.incident.inventory(lost.now + 10, vec![empty]);
     for _ in 0..60 {
@@ -316,7 +316,7 @@ fn fighting_the_controller_for_the_endpoints_gains_at_most_a_shield() {
     assert_eq!(lost.furthest(&opa), Some(Rung::Skip), "{}", lost.last);
 }
 
-/// At a path of its own, which hangs, beside that of a hook that works.
+/// Its own path hangs, and the path of the security hook works.
 #[test]
 fn a_broken_hook_that_shares_the_service_of_a_security_hook_on_purpose_harms_itself_alone() {
     let (opa, mut broken) = (hook("opa", 2), hook("broken", 2));
@@ -335,7 +335,7 @@ fn a_broken_hook_that_shares_the_service_of_a_security_hook_on_purpose_harms_its
     assert_eq!(world.furthest(&broken), Some(Rung::Skip), "{}", world.last);
 }
 
-/// A Service of a tenant's, whose EndpointSlice lists the Pods of a security hook.
+/// A tenant's Service whose EndpointSlice lists the Pods of a security hook.
 #[test]
 fn listing_the_addresses_of_a_security_hook_for_another_brings_it_into_no_incident() {
     let (opa, broken) = (hook("opa", 2), by_hand(&hook("broken", 2), Some([10, 0, 0])));

@@ -1,8 +1,8 @@
-//! A control plane written down event by event, and what it is made of.
+//! A control plane as a sequence of events, and helpers for tests.
 
 use super::*;
 
-/// A control plane written down event by event. Time is in milliseconds from the beginning of the incident.
+/// A control plane as a sequence of events. Times are milliseconds since the start of the incident.
 pub(super) struct Incident {
     pub(super) watchdog: Watchdog,
     pub(super) last: Option<Arc<Assessment>>,
@@ -134,7 +134,7 @@ impl Incident {
         }
     }
 
-    /// No backend of the hook has answered in this time.
+    /// No backend of the hook has answered for `waiting` milliseconds.
     pub(super) fn silent(&mut self, ms: u64, hook: &Hook, waiting: u64) {
         for backend in 0..hook.backends().len() {
             self.probe_late(ms, hook, backend, waiting);
@@ -172,7 +172,7 @@ impl Incident {
         self.event(ms + 2 * SECOND, Event::CanaryOverdue(overdue));
     }
 
-    /// Writes that came back since the last scrape.
+    /// Counts writes that ended since the last scrape, with their mean seconds in total and without webhooks.
     pub(super) fn count_writes(&mut self, count: f64, seconds_each: f64, sli_each: f64) {
         let key = WriteKey {
             operation: WriteOperation::Create,
@@ -209,7 +209,7 @@ impl Incident {
         self.event(ms, Event::Scraped(Box::new(scrape)));
     }
 
-    /// Ten seconds in which everything is well: every backend answers, a hundred writes a second of 5 ms.
+    /// Ten healthy seconds: every backend answers, and there are a hundred writes of 5 ms per second.
     pub(super) fn calm(hooks: &[&Hook]) -> Self {
         let mut incident = Self::with(hooks.iter().map(|hook| (*hook).clone()).collect());
         for step in 0..=5 {
@@ -235,7 +235,7 @@ impl Incident {
         incident
     }
 
-    /// After [`Self::calm`], a hook that is silent from 11 s on, as is a canary; nothing was scraped since.
+    /// [`Self::calm`], then a hook and a canary that do not answer from 11 s on, without a further scrape.
     pub(super) fn hung(hook: &Hook) -> Self {
         let mut incident = Self::calm(&[hook]);
         incident.canary_late(11 * SECOND);

@@ -1,4 +1,4 @@
-//! What a measured campaign of drawn incidents showed to be judged wrongly, each as a plain list of events.
+//! Regressions: incidents of the campaign (`examples/campaign`) that were once misjudged, each as a list of events.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn a_slow_hook_that_is_called_every_six_seconds_is_named_within_the_minute() {
     assert_eq!(health, Health::Failing);
 }
 
-/// What was learnt in the midst of an incident is no measure of it.
+/// A baseline from the middle of an incident must not hide it.
 #[test]
 fn a_hook_that_was_slow_before_the_first_look_is_named_all_the_same() {
     let opa = hook("opa", 1);
@@ -172,7 +172,7 @@ fn a_hook_that_was_named_long_before_is_why_canaries_are_late() {
     );
 }
 
-/// Both answer the moment the way is open again, after having been in the dark together.
+/// Both answer at the moment when the network path works again.
 #[test]
 fn probes_that_hung_together_and_came_back_together_are_one_late_answer() {
     let opa = hook("opa", 1);
@@ -200,7 +200,7 @@ fn failed_calls_of_another_hook_of_the_same_name_do_not_confirm_our_own_blindnes
     assert_eq!(failing(&incident.tick(14 * SECOND + 10)), [] as [&str; 0]);
 }
 
-/// Releases before 1.24 count neither what fails open nor calls by their code.
+/// Releases before 1.24 have neither `fail_open_count` nor `webhook_request_total`.
 #[test]
 fn a_hook_whose_calls_all_take_its_timeout_hangs_even_where_outcomes_are_not_counted() {
     let mut open = hook("open", 1);
@@ -255,7 +255,7 @@ fn an_http_error_below_500_is_the_hooks_own_and_a_denial_is_none() {
     assert_judged(&verdict, Health::Failing, Some(Cause::Erroring));
 }
 
-/// Leaders give up after 5 s, whatever the hook's timeout is.
+/// Leaders time out after 5 s, whatever the hook's timeout is.
 #[test]
 fn calls_that_fail_after_five_seconds_of_thirty_were_not_answered() {
     let mut patient = hook("patient", 1);
@@ -303,7 +303,7 @@ fn a_few_denials_a_minute_are_worth_a_word_where_little_else_is_shown() {
     assert_eq!(cause, Some(Cause::Denying));
 }
 
-/// Every request waits for the authorizer, so more of them are there at once; etcd is as quick as ever.
+/// Every request waits for the authorizer, so more of them are in flight; etcd is as fast as usual.
 #[test]
 fn reads_that_take_longer_without_being_more_do_not_swamp_an_api_server() {
     let mut incident = Incident::calm(&[&hook("opa", 1)]);
@@ -333,7 +333,7 @@ fn reads_that_take_longer_without_being_more_do_not_swamp_an_api_server() {
     assert_eq!(found, Some(NotAHook::Unexplained));
 }
 
-/// Before 1.23 no clock leaves the webhooks out.
+/// Releases before 1.23 have no request duration without webhooks.
 #[test]
 fn a_slow_etcd_is_found_on_a_release_without_a_clock_of_its_own() {
     let opa = hook("opa", 1);

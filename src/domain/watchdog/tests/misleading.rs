@@ -1,4 +1,4 @@
-//! Incidents in which the first look misleads: evidence that fits two hooks, or that is old, or our own.
+//! Incidents with misleading evidence: it fits two hooks, is old, or comes from hookwatch itself.
 
 use super::*;
 use crate::act::breaker::Witness;
@@ -11,7 +11,7 @@ fn failing(assessment: &Assessment) -> Vec<&str> {
         .collect()
 }
 
-/// Two hooks of one name in two configurations, behind Services of their own.
+/// Two hooks with the same name in two configurations, each with its own Service.
 fn homonyms() -> (Hook, Hook) {
     let (mut a, mut b) = (hook("a", 1), hook("b", 1));
     a.id = HookId::new(HookKind::Validating, "a", "same");
@@ -92,7 +92,7 @@ fn a_refusal_without_a_url_accuses_none_of_two_hooks_of_one_name_until_probes_te
     assert_eq!(failing(&incident.tick(12 * SECOND + 100)), ["a"]);
 }
 
-/// hookwatch has no way to `far`; that is its own affair, and another hook's outage does not change it.
+/// hookwatch cannot reach `far`, which is not the hook's fault, and another hook's outage does not change that.
 #[test]
 fn a_hook_that_was_never_reached_from_here_is_not_blamed_when_another_one_hangs() {
     let (near, far) = (hook("near", 1), hook("far", 1));
@@ -385,7 +385,7 @@ fn a_canary_speaks_for_and_against_those_hooks_alone_that_are_asked_about_what_i
         (met(&incident, &creations), met(&incident, &updates))
     };
     assert_eq!(report(true, CanaryOutcome::Written), (true, false));
-    // An update without an answer may have been one of nothing.
+    // An update without an answer may not have changed anything.
     assert_eq!(report(false, CanaryOutcome::TimedOut), (true, false));
     assert_eq!(report(false, CanaryOutcome::Written), (false, true));
 }
@@ -447,7 +447,7 @@ fn the_last_calls_of_a_removed_hook_accuse_no_hook_however_seldom_counters_are_r
     }
 }
 
-/// As two revisions of one product that are installed beside each other.
+/// For example two revisions of a product, installed side by side.
 #[test]
 fn answers_of_another_hook_of_its_name_do_not_speak_for_a_dead_one() {
     let (a, b) = homonyms();

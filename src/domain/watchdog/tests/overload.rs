@@ -1,11 +1,11 @@
-//! A swamped API server hears the answers of webhooks late: none of them is slow for that.
+//! An overloaded API server reads the answers of webhooks late, which must not make a webhook count as slow.
 
 use super::acting::changed;
 use super::bypassed::outage;
 use super::*;
 use crate::observe::snapshot::ByRequestKind;
 
-/// Two hooks on an API server that a flood of LISTs is about to swamp.
+/// An API server with two hooks, before a flood of LISTs overloads it.
 fn before_a_flood(hooks: &[&Hook]) -> Incident {
     let mut incident = Incident::calm(hooks);
     add(&mut incident.counters.reads, 1_000.0, 0.002);
@@ -15,7 +15,7 @@ fn before_a_flood(hooks: &[&Hook]) -> Incident {
     incident
 }
 
-/// Two seconds of it, in which 40 writes took so long, so much of it without hooks, and calls of `a` and `b` that much.
+/// Two seconds of the flood: 40 writes with these mean seconds in total and without webhooks, and of calls of `a` and `b`.
 fn flooded(incident: &mut Incident, step: u64, [write, own, a, b]: [f64; 4]) -> Arc<Assessment> {
     let ms = 10 * SECOND + step * 2 * SECOND;
     incident.count_writes(40.0, write, own);
@@ -31,7 +31,7 @@ fn flooded(incident: &mut Incident, step: u64, [write, own, a, b]: [f64; 4]) -> 
     incident.tick(ms + 10)
 }
 
-/// The same of an API server that is given too little CPU and is asked for no more than usual; so long took an etcd request.
+/// The same for an API server with too little CPU and its usual load; `etcd` is the seconds of an etcd request.
 fn starved(incident: &mut Incident, step: u64, [write, own, a, b]: [f64; 4], etcd: f64) -> Arc<Assessment> {
     let ms = 10 * SECOND + step * 2 * SECOND;
     incident.count_writes(40.0, write, own);
@@ -50,8 +50,8 @@ fn is_overloaded(assessment: &Assessment) -> bool {
 
 #[test]
 fn when_every_hook_slows_down_with_the_api_server_none_is_the_culprit() {
-    // As little as it can be, and as on a real API server: its own part of a write took 185 to 325 ms, a hook's call
-    // 100 to 260 ms.
+    // The least overload, and one as on a real API server, where its own part of a write took 185 to 325 ms and a call of a
+    // webhook 100 to 260 ms.
     for times in [[0.095, 0.065, 0.015, 0.015], [0.420, 0.200, 0.210, 0.140]] {
         let (a, b) = (hook("a", 1), hook("b", 1));
         let mut incident = before_a_flood(&[&a, &b]);
@@ -102,7 +102,7 @@ fn a_hook_that_takes_most_of_the_time_is_named_beside_an_overload() {
     assert_judged(&verdict, Health::Failing, Some(Cause::Slow));
 }
 
-/// Whom requests that wait for a seat in flow control are laid to, every two seconds from 16 to 30 s.
+/// The diagnosis of requests that wait in flow control, every two seconds from 16 to 30 s.
 fn laid_to(incident: &mut Incident, meanwhile: impl Fn(&mut Incident, u64)) -> Vec<Option<NotAHook>> {
     let seconds = (16..=30).step_by(2);
     let found = seconds.map(|second| {

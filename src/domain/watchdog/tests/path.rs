@@ -1,4 +1,4 @@
-//! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
+//! The network path to all webhooks is lost at once: one fault, although each has its own Service.
 
 use super::forged::by_hand;
 use super::*;
@@ -7,8 +7,8 @@ use crate::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
 
-/// What the breaker is told of each when a canary waits and so many milliseconds before now the backends of each fell
-/// silent; `None` for one that answers.
+/// The facts for the breaker about each hook while a canary waits. `silent` has the milliseconds since which each hook's
+/// backends do not answer; `None` for one that answers.
 fn told(silent: [Option<u64>; 3]) -> [HookFacts; 3] {
     let hooks = HOOKS.map(|name| hook(name, 2));
     let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
@@ -35,7 +35,7 @@ fn a_canary_that_waits_speaks_against_each_webhook_whose_path_was_lost_and_they_
     }
 }
 
-/// What is known of the third when the paths of all are lost and only the canary in kube-system waits.
+/// The verdict on the third hook when all paths are lost and only the canary in kube-system waits.
 fn third(change: impl Fn(&mut Hook)) -> (Verdict, HookFacts) {
     let [one, two, mut three] = HOOKS.map(|name| hook(name, 2));
     change(&mut three);
@@ -76,7 +76,7 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
         }
         if second == 22 {
             for hook in &hooks {
-                // So that no scrape tells yet whether calls that began since are answered.
+                // Recent enough that no scrape shows yet whether calls since then are answered.
                 incident.silent(second * SECOND - 1_850, hook, 1_850);
             }
         }
@@ -106,7 +106,8 @@ fn where_one_webhook_fell_silent_before_the_rest_it_is_no_lost_path() {
     }
 }
 
-/// As with a node that is lost and others that are not: each is a case of its own, and none is sure enough for more than a shield.
+/// For example when one node of several is lost: each hook is judged separately, and none with enough certainty for more
+/// than a shield.
 #[test]
 fn a_canary_that_waits_speaks_against_each_webhook_that_fell_silent_with_others_while_one_answers() {
     let beside = |second: u64| {
@@ -117,7 +118,7 @@ fn a_canary_that_waits_speaks_against_each_webhook_that_fell_silent_with_others_
     };
     assert_eq!(beside(3), ([2, 2], [Some(Doubt::SilentTogether); 2]));
     assert_eq!(beside(5), ([2, 2], [Some(Doubt::SilentTogether); 2]));
-    // One that was silent long before may be the one that writes wait for.
+    // A hook that stopped answering long before may be the one that writes wait for.
     assert_eq!(beside(7), ([1, 1], [None; 2]));
 }
 
@@ -126,7 +127,7 @@ fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
     let hooks = HOOKS.map(|name| hook(name, 2));
     let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
     let fell = 11 * SECOND;
-    // Long enough for the path not to have been lost a moment ago.
+    // Long enough that the path was not lost just now.
     for second in (0..40).step_by(2) {
         let now = fell + second * SECOND;
         for hook in &hooks {
@@ -170,7 +171,7 @@ fn a_service_that_lists_the_addresses_of_another_is_no_path_of_its_own() {
         incident.scrape(fell + 2_000);
         incident.verdict(fell + 2_200, HOOKS[0]).incident == LOST_PATH
     };
-    // The webhook whose addresses the others list is alone in its outage.
+    // The others list the addresses of the first, so this is an outage of one webhook.
     assert!(!lost([0, 0]));
     assert!(!lost([0, 9]), "two places");
     assert!(lost([8, 9]), "three places");
@@ -220,7 +221,7 @@ fn what_only_canaries_saw_hang_before_all_fell_silent_is_no_lost_path() {
     };
     assert_eq!(is_lost(&refused(10 * SECOND)), [false; 3]);
     assert_eq!(is_lost(&|incident| incident.canary_late(11 * SECOND)), [false; 3]);
-    // It did not wait, was sent a moment before, or another one got through since.
+    // The canary did not wait, was sent shortly before, or a later one succeeded.
     assert_eq!(is_lost(&refused(3)), [true; 3]);
     assert_eq!(is_lost(&|incident| incident.canary_late(20 * SECOND)), [true; 3]);
     let passed = |incident: &mut Incident| {

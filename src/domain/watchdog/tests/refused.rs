@@ -1,4 +1,4 @@
-//! Writes that are refused, and not because a call of a webhook failed.
+//! Writes that are refused for other reasons than a failed webhook call.
 
 use super::*;
 use crate::cluster::hook::MatchCondition;
@@ -19,7 +19,8 @@ fn denied() -> CanaryOutcome {
     CanaryOutcome::Denied { webhook }
 }
 
-/// Of `target`, one every two seconds from 12 s on, where those before were written if so; other writes flow.
+/// Canaries of `target` with these outcomes, one every two seconds from 12 s on. With `before`, earlier ones succeeded. Other
+/// writes flow.
 fn answered(target: CanaryTarget, before: bool, outcomes: &[CanaryOutcome]) -> Arc<Assessment> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
@@ -61,7 +62,7 @@ fn refusals_of_the_control_planes_kinds_that_were_written_before_are_told_in_the
         );
         assert!(plane.summary.contains(words), "{}", plane.summary);
         assert_eq!(assessment.culprits().count(), 0);
-        // A Lease is renewed no more.
+        // Leases are not renewed any more.
         assert!(
             plane.clocks[0].starts_with("Nodes turn NotReady"),
             "{:?}",
@@ -115,7 +116,8 @@ fn what_is_refused_while_leases_are_written_is_refused_for_its_own_object() {
     assert_eq!(refused_beside(LEASE, false, 5.0), Writes::Flowing);
 }
 
-/// After a calm time, a store that refuses all but the dry runs of hookwatch; webhooks fail so many calls in two seconds.
+/// After a calm time, a store that refuses everything except hookwatch's dry runs, while this many webhook calls fail in two
+/// seconds.
 fn refusing_store(failed_calls: f64) -> Arc<Assessment> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
@@ -152,7 +154,7 @@ fn writes_that_fail_while_webhooks_answer_and_dry_runs_pass_are_said_not_to_be_s
         plane.summary,
         found.evidence
     );
-    // Although dry runs of them pass.
+    // Although dry runs of these writes pass.
     let clocks = &plane.clocks;
     assert!(
         clocks.len() == 3 && clocks[0].starts_with("Leaders lose their Lease"),
@@ -163,8 +165,8 @@ fn writes_that_fail_while_webhooks_answer_and_dry_runs_pass_are_said_not_to_be_s
     assert_eq!(by_a_webhook.control_plane.not_a_hook, None);
 }
 
-/// A catch-all webhook with two conditions, of which one errs on unlabelled Leases, as `policy` has it. So many Leases err in two
-/// seconds, and so many are let through by the other condition.
+/// A catch-all webhook with this failurePolicy and two match conditions. In two seconds, one condition has `errors` errors on
+/// unlabelled Leases, and the other excludes `exclusions` Leases.
 fn erring(policy: FailurePolicy, errors: f64, exclusions: f64) -> (Incident, Arc<Assessment>) {
     let mut opa = hook("opa", 1);
     let condition = |name: &str| MatchCondition {
@@ -225,7 +227,7 @@ fn a_webhook_whose_match_condition_errs_under_fail_is_named_for_the_writes_that_
 
 #[test]
 fn conditions_that_err_under_ignore_or_beside_a_false_one_refuse_nothing_and_accuse_no_webhook() {
-    // Two conditions may have erred on each of five requests.
+    // Ten errors may be two for each of five requests.
     for (policy, errors, exclusions) in [
         (FailurePolicy::Ignore, 10.0, 10.0),
         (FailurePolicy::Fail, 10.0, 10.0),

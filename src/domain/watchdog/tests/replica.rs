@@ -1,4 +1,4 @@
-//! What depends on which of several daemons leads.
+//! What depends on which of several replicas leads.
 
 use super::*;
 use crate::act::leadership::{LeadershipObject, ReplicaRole, ReplicaStanding, Undecided};
@@ -26,7 +26,7 @@ fn view(incident: &mut Incident, ms: u64) -> ReplicaView {
     incident.tick(ms).replica.clone().expect("it takes part")
 }
 
-/// A hook that hangs from 11 s on; the last that is seen of it is at 13 s.
+/// A hook that hangs from 11 s on; the last observation is at 13 s.
 fn hanging() -> (Incident, Hook) {
     let opa = hook("opa", 3);
     let mut incident = Incident::hung(&opa);

@@ -1,9 +1,9 @@
-//! Webhooks that are installed to use up the budget.
+//! Webhooks that are installed to use up the budget of bypasses.
 
 use super::*;
 use crate::act::breaker::{Stake, Witness};
 
-/// A hook for ConfigMaps alone, which hookwatch's canaries are.
+/// A hook that matches only ConfigMaps, and so hookwatch's canaries.
 fn trap() -> Hook {
     let mut trap = hook("trap", 1);
     for rule in &mut trap.rules {
@@ -12,7 +12,7 @@ fn trap() -> Hook {
     trap
 }
 
-/// The first one refuses every connection, and has refused so many calls of the last seconds.
+/// The first hook refuses every connection, and `calls` of the latest calls failed.
 fn refusing(hooks: &[&Hook], calls: f64) -> Incident {
     let trap = hooks[0];
     let mut incident = Incident::with(hooks.iter().copied().cloned().collect());
@@ -35,15 +35,15 @@ fn a_hook_that_only_hookwatch_meets_is_not_worth_a_shield() {
         assert_eq!(facts.health, Health::Failing, "{calls}");
         facts.meets_control_plane
     };
-    // Its canary, and those of other replicas.
+    // These may be canaries of this and other replicas.
     assert!(!is_worth_it(&trap, 1.0));
     assert!(!is_worth_it(&trap, 3.0));
     assert!(is_worth_it(&trap, 20.0));
-    // The control plane's own writes are worth it before any call was counted.
+    // A hook that matches the control plane's writes is worth a bypass before any call is counted.
     assert!(is_worth_it(&hook("trap", 1), 0.0));
 }
 
-/// Canaries of a minute are more than those whose answers are remembered.
+/// In a minute there are more canaries than hookwatch remembers.
 #[test]
 fn a_minute_of_two_replicas_canaries_is_not_the_writes_of_others() {
     let trap = trap();
@@ -66,7 +66,7 @@ fn a_minute_of_two_replicas_canaries_is_not_the_writes_of_others() {
     assert_eq!(witnesses(5.0), (true, Stake::Failed));
 }
 
-/// A canary that meets two webhooks of one name is counted twice by that name.
+/// A canary that matches two webhooks of one name counts twice under that name.
 #[test]
 fn two_webhooks_of_one_name_do_not_make_canaries_look_like_writes_of_others() {
     let one = trap();

@@ -1,4 +1,4 @@
-//! A cluster at the bounds of what is taken in.
+//! A cluster at the limits of what hookwatch watches.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn a_cluster_at_its_bounds_is_judged() {
     }
     assert_eq!(incident.tick(15 * SECOND).hooks.len(), 2_000);
     incident.inventory(15 * SECOND, hooks.clone());
-    // Everything is dead at once: the worst that can be put into words.
+    // Everything is dead at once, which makes the longest assessment.
     for hook in &hooks {
         for backend in 0..3 {
             for step in 0..3 {

@@ -1,4 +1,4 @@
-//! What is seen of the API servers themselves and of the nodes, and that no hook is blamed for it.
+//! Observations of the API servers themselves and of nodes, for which no hook must be blamed.
 
 use super::*;
 use crate::observe::node_leases::{LeaseList, LeaseReading, LeaseTrouble, NodeLease};
@@ -89,7 +89,7 @@ fn unreachable() -> CanaryOutcome {
     }
 }
 
-/// Seed 000: the second master cannot start because what it writes at start meets the hook.
+/// Seed 000: the second master cannot start because the hook matches what it writes at its start.
 #[test]
 fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     let opa = hook("opa", 1);
@@ -134,7 +134,7 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     assert_eq!(second.version.as_deref(), Some("v1.36.2"));
 }
 
-/// Such as a metrics server that is gone, or a hook that only Pods meet.
+/// For example a missing metrics server, or a hook that matches only Pods.
 #[test]
 fn a_failing_webhook_that_nothing_made_at_start_meets_keeps_no_api_server_from_starting() {
     let mut pods = hook("pods", 1);
@@ -155,7 +155,7 @@ fn a_failing_webhook_that_nothing_made_at_start_meets_keeps_no_api_server_from_s
     );
 }
 
-/// Its network policy, or the node that it runs on.
+/// The cause may be hookwatch's network policy or node.
 #[test]
 fn while_no_backend_answers_either_an_api_server_that_does_not_is_not_said_to_be_down() {
     let (opa, other) = (hook("opa", 1), hook("other", 1));
@@ -233,7 +233,7 @@ fn of_two_api_servers_behind_one_address_the_silent_one_is_named_and_no_hook_is(
         incident.canary(ms, 5, CanaryOutcome::Written);
     }
     let before = incident.tick(26 * SECOND + 100);
-    // The one of the calm time is the third.
+    // The API server of the calm time is the third.
     assert_eq!(before.sources.scrapes[0].replicas, 3);
     assert_eq!(before.sources.scrapes[0].silent, []);
 
@@ -285,7 +285,7 @@ fn of_two_api_servers_behind_one_address_the_silent_one_is_named_and_no_hook_is(
 fn an_api_server_that_was_restarted_is_not_missed() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
-    // Times of starts are in seconds of the same time line.
+    // Start times in Unix seconds, before the incident.
     let (old, other) = (900_000.0, 900_001.0);
     for started in [old, other] {
         incident.scrape_of(11 * SECOND, BALANCER, started);
@@ -318,7 +318,7 @@ fn an_api_server_with_an_address_of_its_own_that_stops_answering_is_named_by_it(
         symptoms.len() == 1 && symptoms[0].starts_with("API server 10.0.0.2:6443 has not answered for"),
         "{symptoms:?}"
     );
-    // Writes go past it, so that nothing is impaired.
+    // Writes go to the other API servers, so nothing is impaired.
     assert_eq!(assessment.control_plane.not_a_hook, None);
     assert_eq!(assessment.control_plane.writes, Writes::Flowing);
     assert!(assessment.sources.scrapes[1].failing_since.is_some());
@@ -336,8 +336,8 @@ fn an_address_that_never_answered_is_no_api_server_that_stopped() {
     assert_eq!(assessment.control_plane.symptoms, [] as [&str; 0]);
 }
 
-/// A hook behind a firewall never answers us. A canary that gets no connection to a silent API server is late for up to
-/// 5 s, before anything shows which API server that is.
+/// A hook behind a firewall never answers probes. A canary that gets no connection to a silent API server is late for up to
+/// 5 s before anything shows which API server it is.
 #[test]
 fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_from_here() {
     let opa = hook("opa", 1);
@@ -354,13 +354,13 @@ fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_f
     for ms in [8_100, 9_000, 11_000] {
         assert_eq!(incident.tick(ms).culprits().count(), 0, "{ms}");
     }
-    // One that is under way for longer has its connection, and waits for something.
+    // A canary that is under way for longer has a connection and waits for something else.
     assert_eq!(incident.tick(12_000).culprits().count(), 1);
     incident.canary(6 * SECOND, 6 * SECOND, unreachable());
     assert_eq!(incident.tick(12_100).culprits().count(), 0);
 }
 
-/// How writes are said to do.
+/// The state of writes.
 fn writes(incident: &mut Incident, ms: u64) -> Writes {
     incident.tick(ms).control_plane.writes
 }
@@ -375,12 +375,12 @@ fn forbidden() -> CanaryOutcome {
 fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_by_a_witness() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
-    // Nothing listens any more: a canary within 5 s, and the scrape that it gives reason to.
+    // Nothing listens any more: a canary shows it within 5 s, and the scrape that it triggers.
     incident.canary(15 * SECOND, 1, unreachable());
     incident.no_answer(15 * SECOND + 300, BALANCER);
     assert_eq!(writes(&mut incident, 15 * SECOND + 400), Writes::Blocked);
     assert_eq!(writes(&mut incident, 40 * SECOND), Writes::Blocked);
-    // It is back, and forbids what its RBAC does not know yet: what was counted before its death says nothing.
+    // It is back but has not loaded RBAC yet. Counters from before its restart show nothing.
     incident.canary(42 * SECOND, 5, forbidden());
     incident.scrape_of(42 * SECOND, BALANCER, 1_000_042.0);
     assert_eq!(writes(&mut incident, 42 * SECOND + 100), Writes::Unknown);
@@ -529,7 +529,7 @@ fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_thro
     assert!(late.contains("still wait or fail"), "{late}");
 }
 
-/// What a server that is gone counted while all was well says nothing about a fault that began when it went.
+/// The last counters of an API server that is gone show nothing about a fault that began when it went.
 #[test]
 fn an_api_server_that_goes_down_does_not_hold_up_the_verdict_on_a_webhook_that_gets_slow() {
     let named_at = |goes_down: bool| {

@@ -1,4 +1,4 @@
-//! What a webhook that is slow anyway says of anything worse, and what most calls being answered says.
+//! Webhooks that are always slow and then get worse, and webhooks that answer most calls.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::acting::changed;
 use super::*;
 use crate::act::breaker::Witness;
 
-/// A hook with two backends that has answered probes and calls after two seconds each for a while.
+/// A hook with two backends that has answered probes and calls in two seconds each for a while.
 fn always_slow(opa: &Hook) -> Incident {
     let mut incident = Incident::calm(&[opa]);
     for second in [12, 14, 16, 18] {
@@ -39,7 +39,7 @@ fn late_answers_speak_for_a_slow_hook_and_for_nothing_that_fails_at_once() {
     }
 }
 
-/// The same, and of 20 further calls or more so many broke off.
+/// The same; of at least 20 further calls, `failed` broke off.
 fn breaking_off(opa: &Hook, failed: f64) -> Incident {
     let mut incident = always_slow(opa);
     incident.canary(19 * SECOND, 500, refusal("opa", "EOF"));
@@ -86,7 +86,7 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
                 incident.probe_taking(second * SECOND - took, took, &opa, backend, alive());
             }
             incident.canary(second * SECOND - 5_600, 5_500, CanaryOutcome::Written);
-            // As many calls are answered at once as are after 5.5 s.
+            // Half of the calls are answered at once, the other half after 5.5 s.
             incident.count_writes(10.0, 2.755, 0.004);
             incident.count_calls("opa", 10.0, 2.75);
             incident.scrape(second * SECOND);
@@ -97,7 +97,7 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
         verdict.effect
     };
     assert_eq!(effect(&[0, 1]), Effect::Blocking);
-    // Some requests wait so long, and others do not.
+    // Only some requests wait that long.
     assert_eq!(effect(&[0]), Effect::Delaying);
 }
 
@@ -109,7 +109,7 @@ fn writes_that_take_three_seconds_each_are_delayed_and_not_blocked_by_turns() {
     incident.canary(11 * SECOND + 500, 3 * SECOND, CanaryOutcome::Written);
     incident.canary_late(13 * SECOND);
     let mut writes_at = |ms| incident.tick(ms).control_plane.writes;
-    // They may be a few large ones until they have been slow for a while.
+    // At first, these may be a few large writes.
     assert_eq!(writes_at(15 * SECOND + 100), Writes::Flowing);
     assert_eq!(writes_at(20 * SECOND + 100), Writes::Blocked);
 }
@@ -133,7 +133,7 @@ fn slow_calls_block_no_writes_that_canaries_show_to_be_in_time() {
         let mut incident = Incident::calm(&[&opa]);
         for second in 13..40 {
             incident.canary(second * SECOND - took, took, CanaryOutcome::Written);
-            // A mean like that is made by a few calls that waited for a lost packet.
+            // A few calls with a lost packet could give such a mean.
             incident.count_writes(100.0, 5.2, 0.004);
             incident.count_calls("opa", 100.0, 5.1);
             incident.scrape(second * SECOND);
@@ -170,7 +170,8 @@ fn what_has_been_slow_for_ten_seconds_costs_what_all_of_its_calls_did() {
     assert_eq!(effect(5.1), Effect::Blocking);
 }
 
-/// Whether the shield may go hangs on what writes would wait without it, and the canaries that it spares tell nothing of that.
+/// Whether the shield may be removed depends on how long writes would wait without it, which the exempted canaries do not
+/// show.
 #[test]
 fn a_shielded_webhook_is_held_against_the_deadlines_that_it_would_pass_without_its_shield() {
     let without_shield = |seconds: f64, owners: bool| {
@@ -198,7 +199,7 @@ fn a_shielded_webhook_is_held_against_the_deadlines_that_it_would_pass_without_i
     };
     assert_eq!(without_shield(4.4, false), Effect::Delaying);
     assert_eq!(without_shield(5.1, false), Effect::Blocking);
-    // Which requests its owner's conditions let through is not known while the shield spares the canaries.
+    // While the shield exempts the canaries, nothing shows which requests the owner's conditions let through.
     assert_eq!(without_shield(5.1, true), Effect::Blocking);
 }
 
@@ -263,7 +264,7 @@ fn one_probe_that_is_silent_makes_a_part_dead_where_it_is_silent_for_longer_than
     assert_eq!(silent(Incident::calm(&[&opa]), 3_500, true), both);
     assert_eq!(silent(always_slow(&opa), 3_500, true), BTreeSet::new());
     assert_eq!(silent(always_slow(&opa), 4_500, true), both);
-    // Nothing else has answered since: it may be our own way to the Pods that is gone.
+    // Nothing else has answered since, so the fault may be hookwatch's own path to the Pods.
     assert_eq!(silent(always_slow(&opa), 4_500, false), BTreeSet::new());
 }
 

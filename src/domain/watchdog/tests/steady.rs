@@ -1,10 +1,10 @@
-//! What is said once stays said until something new is known.
+//! Verdicts are stable until there is new evidence.
 
 use super::acting::changed;
 use super::bypassed::outage;
 use super::*;
 
-/// Calls of two seconds: some are answered, some ran into their timeout.
+/// Counts two seconds of calls, of which some are answered and some time out.
 fn count(incident: &mut Incident, answered: f64, timed_out: f64) {
     incident.count_calls("opa", answered, 0.001);
     let series = incident.count_calls("opa", timed_out, 10.0);
@@ -25,7 +25,7 @@ fn timed_out() -> ProbeOutcome {
     ProbeOutcome::TimedOut { phase }
 }
 
-/// A hook that hung from 10 s to 20 s, maybe shielded meanwhile, and was found to be well at 22 s.
+/// A hook that hung from 10 s to 20 s, perhaps shielded, and was judged healthy at 22 s.
 fn recovered(shielded: bool) -> Incident {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
@@ -73,7 +73,7 @@ fn a_slow_hook_whose_newest_calls_are_quick_is_steadily_not_named() {
         look(second, 20.0, 1.2);
     }
     assert_eq!(look(18, 20.0, 1.2), [Health::Failing; 8]);
-    // Too few to tell alone: the ten seconds before are slow still.
+    // Too few calls by themselves: the ten seconds before still count as slow.
     assert_eq!(look(20, 2.0, 0.001), [Health::Suspect; 8]);
 }
 
@@ -148,7 +148,7 @@ fn writes_that_flowed_a_moment_ago_do_so_still_when_one_canary_has_no_answer() {
     assert_eq!(writes(&mut incident, 25 * SECOND), Writes::Unknown);
 }
 
-/// Of a hook that answers every probe, whose calls fail at once: how it is judged while another one hangs, or not.
+/// The verdict on a hook that answers every probe but whose calls fail at once, while another hook hangs or not.
 fn beside(another_hangs: bool) -> Verdict {
     let (opa, gate) = (hook("opa", 1), hook("gate", 1));
     let mut incident = Incident::calm(&[&opa, &gate]);
@@ -231,7 +231,7 @@ fn of_backends_that_are_dead_in_different_ways_the_one_that_died_first_tells_the
     for second in 12..40 {
         let ms = second * SECOND;
         incident.probe(ms, &opa, 0, ProbeOutcome::Refused);
-        // It is asked twice as often from here on.
+        // It is probed twice as often from here on.
         for half in 0..if second > 14 { 2 } else { 0 } {
             let why = "no route to host".to_owned();
             incident.probe(ms + 100 + half * 500, &opa, 1, ProbeOutcome::Unreachable { why });
@@ -260,8 +260,8 @@ fn calls_that_clients_gave_up_at_once_do_not_speak_for_a_hook_that_hangs() {
     }
 }
 
-/// What is said of writes every two seconds from 14 s on, while a webhook hangs until 180 s of which canaries are spared. Others are
-/// refused until 26 s, `refused` every two seconds, and take a second each while it is `slow`.
+/// The state of writes every two seconds from 14 s on, while a webhook hangs until 180 s under a shield that exempts canaries.
+/// Other writes are refused until 26 s, `refused` every two seconds, and take a second each while `slow`.
 fn told_of_writes(refused: f64, slow: fn(u64) -> bool, heard: fn(u64) -> bool) -> Vec<(u64, Writes)> {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);

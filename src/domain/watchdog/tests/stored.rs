@@ -1,4 +1,4 @@
-//! A Prometheus in place of scrapes: what it adds for people, and that the breaker never hears of it.
+//! A Prometheus in place of scrapes: it improves the verdicts for people, and the breaker never uses it.
 
 use super::*;
 use crate::observe::stored::PrometheusReading;
@@ -27,7 +27,7 @@ fn reading(ms: u64, counters: &Snapshot) -> Event {
     }))
 }
 
-/// Calls that hang until their timeout, and are refused then.
+/// Counts calls that hang until their timeout and are then refused.
 fn count_timeouts(incident: &mut Incident, webhook: &str, count: f64) {
     let series = incident.count_calls(webhook, count, 10.0);
     add(&mut series.rejected, count, 10.0);
@@ -35,7 +35,7 @@ fn count_timeouts(incident: &mut Incident, webhook: &str, count: f64) {
     *series.codes.entry(503).or_default() += count;
 }
 
-/// A minute and a half in which nothing but a Prometheus tells what API servers count, and all is well.
+/// A healthy minute and a half in which the API servers' counters come only from a Prometheus.
 fn unscraped(hook: &Hook) -> Incident {
     let mut incident = Incident::with(vec![hook.clone()]);
     for step in 0..=6 {
@@ -97,7 +97,7 @@ fn a_prometheus_alone_is_no_witness() {
     }
 }
 
-/// What the Prometheus of an incident says.
+/// What the Prometheus of an incident reports.
 #[derive(Clone, Copy, PartialEq)]
 enum Says {
     Nothing,
@@ -105,8 +105,8 @@ enum Says {
     EverythingHangs,
 }
 
-/// Four minutes: scrapes of our own for one, none for two, and again; from the second minute on the hook hangs, and with
-/// `witnesses` probes and canaries show it. Returns what the breaker was told at every tick, and what was published.
+/// Four minutes: own scrapes in the first and last, none in the two between. The hook hangs from the second minute on; with
+/// `witnesses`, probes and canaries show it. Returns the facts for the breaker and the assessment of every tick.
 fn told(says: Says, scraped: bool, witnesses: bool) -> Vec<(Arc<Judged>, Arc<Assessment>)> {
     let opa = hook("opa", 1);
     let mut incident = Incident::with(vec![opa.clone()]);

@@ -1,4 +1,4 @@
-//! The core and a breaker, in a cluster that takes everything.
+//! The core and a breaker, in a cluster that accepts every change.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use crate::act::breaker::{
 };
 use crate::act::fence::MaySkip;
 
-/// The core, and a breaker that does what it decides, with one API server that never refuses anything.
+/// The core, and a breaker whose decisions are executed, with one API server that never refuses a change.
 pub(super) struct World {
     pub(super) incident: Incident,
     breaker: Breaker,
     /// The object of each hook: its version, and what it shows.
     objects: BTreeMap<HookId, (u64, BypassState)>,
     ledger: (u64, Book),
-    /// What was done, in order.
+    /// The changes so far, in order.
     taken: Vec<(HookId, To)>,
     pub(super) now: u64,
-    /// What the breaker was told last, for the message of a failure.
+    /// The latest facts for the breaker, for failure messages.
     pub(super) last: String,
 }
 
 impl World {
-    /// After ten seconds in which all is well.
+    /// The world after ten healthy seconds.
     pub(super) fn calm(hooks: &[&Hook], rungs: &[Rung]) -> Self {
         let policy = Policy {
             fallback: PolicyRule {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Judges, and lets the breaker know: a second of its life.
+    /// Advances one second: judges, and gives the judgement to the breaker.
     pub(super) fn step(&mut self) {
         self.now += SECOND;
         self.incident.tick(self.now);
@@ -136,7 +136,7 @@ impl World {
         self.incident.judged.hooks[&hook.id].witnesses.clone()
     }
 
-    /// How far a hook was bypassed at most.
+    /// The highest rung of a hook's bypasses so far.
     pub(super) fn furthest(&self, hook: &Hook) -> Option<Rung> {
         let of_hook = self.taken.iter().filter(|(id, _)| *id == hook.id);
         let rungs = of_hook.filter_map(|(_, to)| match to {
@@ -146,8 +146,8 @@ impl World {
         rungs.max()
     }
 
-    /// One second in which no backend of the hook answers a probe, a canary hangs, and so do users' writes: of 20 that
-    /// come back in its name `answered` were answered after all.
+    /// One second in which no backend of the hook answers a probe, and a canary and users' writes hang. Of 20 calls that end
+    /// under its name, `answered` were answered.
     pub(super) fn hangs(&mut self, hook: &Hook, answered: f64) {
         let ms = self.now;
         self.incident.silent(ms - 2 * SECOND, hook, 2 * SECOND);
