@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use crate::programs::Running;
 
-/// A guard against a test that hangs, not a measurement.
+/// Timeout against a test that hangs.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// Waits until something is so.
+/// Waits until `look` succeeds.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let begin = Instant::now();
     loop {
@@ -30,7 +30,7 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, Strin
     }
 }
 
-/// Takes what Alertmanager sends out.
+/// A webhook receiver for Alertmanager's notifications.
 pub struct Receiver {
     pub address: String,
     notifications: Arc<Mutex<Vec<Value>>>,
@@ -61,7 +61,7 @@ impl Receiver {
         self.notifications.lock().unwrap().clone()
     }
 
-    /// Every alert of every notification, with the status it was told with.
+    /// Every alert of every notification, with its status.
     pub fn alerts(&self) -> Vec<Value> {
         let notifications = self.notifications();
         let alerts = notifications
@@ -71,7 +71,7 @@ impl Receiver {
     }
 }
 
-/// A real Alertmanager that tells the receiver, with the inhibition that is shipped.
+/// A real Alertmanager that notifies the receiver, with the shipped inhibition rules.
 pub struct Alertmanager {
     pub address: String,
     _process: Running,
@@ -108,7 +108,7 @@ impl Alertmanager {
         }
     }
 
-    /// What it knows, by its API below this prefix.
+    /// Its alerts, from its API below this prefix.
     pub async fn alerts(&self, prefix: &str) -> Result<Vec<Value>, String> {
         let url = format!("http://{}{prefix}/api/v2/alerts", self.address);
         let answer = reqwest::Client::new()
@@ -120,7 +120,7 @@ impl Alertmanager {
     }
 }
 
-/// Servers that answer each request with the next of these texts, the last one for ever; an empty one never.
+/// A server that answers each request with the next of these texts, and repeats the last. It never answers with an empty one.
 pub struct Bad {
     pub address: String,
     requests: Arc<Mutex<usize>>,
@@ -151,7 +151,7 @@ impl Bad {
                     }
                     let _ = stream.write_all(answer.as_bytes()).await;
                     let _ = stream.shutdown().await;
-                    // What is left unread would reset the connection under the answer.
+                    // Unread input would reset the connection before the client reads the answer.
                     while stream.read(&mut read).await.is_ok_and(|read| read > 0) {}
                 });
             }

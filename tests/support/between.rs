@@ -1,5 +1,5 @@
-//! Something between a running daemon and an API server that sees every write of webhook configurations, and decides
-//! what becomes of it. Everything else it passes on, watches included.
+//! A proxy between a running daemon and an API server that decides the fate of every write of webhook configurations. It
+//! passes everything else on, including watches.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// What is written.
+/// The object of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Ledger,
@@ -41,40 +41,40 @@ pub struct Write {
     pub target: Target,
     /// Writes so far, this one included.
     pub number: usize,
-    /// The same of those with this target's kind: of the ledger, or of all configurations.
+    /// The same, counting only writes of the ledger or only those of configurations.
     pub of_kind: usize,
     /// What is sent.
     pub text: String,
 }
 
-/// What becomes of one write.
+/// What happens to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Pass,
-    /// It never arrives, and the connection breaks.
+    /// The write does not reach the API server, and the connection breaks.
     Lost,
-    /// It is done, and the connection breaks.
+    /// The write is executed, and the connection breaks.
     AnswerLost,
-    /// It never arrives, and nothing comes back.
+    /// The write does not reach the API server, and no answer comes.
     Silence,
-    /// It is done, and nothing comes back.
+    /// The write is executed, and no answer comes.
     SilenceAfter,
-    /// It never arrives, and this comes back.
+    /// The write does not reach the API server, and this status comes back.
     Answered(u16),
-    /// It is done, and this comes back.
+    /// The write is executed, and this status comes back.
     Misreported(u16),
-    /// It is under way until [`Between::let_arrive`].
+    /// The write is delayed until [`Between::let_arrive`].
     Late,
-    /// If it is done, nothing comes back, and no further write arrives. If it is refused, that is told.
+    /// If the write succeeds, no answer comes and no further write arrives. If it is refused, the refusal comes back.
     Last,
 }
 
-/// A write that has come to its end.
+/// A write that has ended.
 #[derive(Debug, Clone)]
 pub struct Done {
     pub write: Write,
     pub fate: Fate,
-    /// What the API server said; `None` when it was not asked.
+    /// The API server's status; `None` when the write did not reach it.
     pub status: Option<u16>,
     /// What it answered.
     pub object: Value,
@@ -92,7 +92,7 @@ struct State {
     client: Client,
     /// The API server's port, and ours.
     ports: (u16, u16),
-    /// Whether the API server's own address is told to those who ask for it.
+    /// Whether answers keep the API server's own address.
     others: bool,
     decide: Box<dyn Fn(&Write) -> Fate + Send + Sync>,
     counts: Mutex<(usize, usize, usize)>,
@@ -109,12 +109,12 @@ pub struct Between {
 }
 
 impl Between {
-    /// Stands before the API server of this kubeconfig, with its credentials, and is the only way there is.
+    /// Starts a proxy to the API server of this kubeconfig, with its credentials. Clients learn no other address.
     pub async fn start(kubeconfig: &str, decide: impl Fn(&Write) -> Fate + Send + Sync + 'static) -> Self {
         Self::with(kubeconfig, false, decide).await
     }
 
-    /// The same as one of two ways: the API server's own address is known, too.
+    /// The same, but clients also learn the API server's own address.
     pub async fn beside(kubeconfig: &str, decide: impl Fn(&Write) -> Fate + Send + Sync + 'static) -> Self {
         Self::with(kubeconfig, true, decide).await
     }
@@ -167,7 +167,7 @@ impl Between {
         }
     }
 
-    /// The writes that came to their end so far.
+    /// The writes that have ended so far.
     pub fn done(&self) -> Vec<Done> {
         self.state.done.borrow().clone()
     }
@@ -178,29 +178,29 @@ impl Between {
         self.done().into_iter().filter(of_configurations).collect()
     }
 
-    /// Waits until something is so of the writes that came to their end.
+    /// Waits until `is_so` holds for the writes that have ended.
     pub async fn until(&self, is_so: impl Fn(&[Done]) -> bool) {
         let mut done = self.state.done.subscribe();
         done.wait_for(|done| is_so(done)).await.unwrap();
     }
 
-    /// Breaks every connection, and each that is made, until it is said that there is a way again.
+    /// Breaks every open and every new connection until it is called with `false`.
     pub fn cut(&self, cut: bool) {
         self.state.cut.send_replace(cut);
     }
 
-    /// How many are under way until then.
+    /// The number of delayed writes.
     pub fn late(&self) -> usize {
         self.state.arrive.receiver_count()
     }
 
-    /// Lets arrive what was late.
+    /// Lets the delayed writes arrive.
     pub fn let_arrive(&self) {
         self.state.arrive.send_replace(true);
     }
 }
 
-/// A kubeconfig for another address, whose certificate is of another authority; and the port that it named before.
+/// The kubeconfig with another address and certificate authority, and the port that it had before.
 fn redirected(kubeconfig: &str, authority: &str, address: SocketAddr) -> (String, u16) {
     let mut port = 0;
     let lines = kubeconfig.lines().map(|line| {
@@ -247,7 +247,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
             Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
         };
     };
-    // Whoever asked may be gone before it has come to its end.
+    // The client may disconnect before the write has ended.
     let doing = tokio::spawn(written(state, target, text, onward));
     doing.await.map_err(std::io::Error::other)?
 }
@@ -267,7 +267,7 @@ fn target(method: &Method, path: &str, query: Option<&str>) -> Option<Target> {
     }
 }
 
-/// As if the API server stood here.
+/// The answer with the proxy's port in place of the API server's.
 async fn renamed(answer: Response<Body>, (real, ours): (u16, u16)) -> Result<Answer, std::io::Error> {
     let (head, body) = answer.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();

@@ -1,8 +1,7 @@
-//! What can be relied on of the metrics: in which unit each is, which values its labels can have, and so how many series there
-//! can be.
+//! The guarantees of the metrics: the unit of each, the possible values of its labels, and so its maximum number of series.
 //!
-//! Which there are comes from what is registered. Only the values of labels have to be said here, once per label, and
-//! `docs/metrics.md` is made from both.
+//! The metrics come from the registry. Only the values of labels are declared here, once per label. `docs/metrics.md` is
+//! generated from both.
 
 use hookwatch::domain::act::breaker::{HeldBack, HookState, Rung};
 use hookwatch::domain::act::fence::AutoBreak;
@@ -21,7 +20,7 @@ use hookwatch::io::report::events::EventOutcome;
 use hookwatch::io::report::metrics::{Declared, Dropped, Loss, MAX_HOOKS, MAX_OUTCOMES, SECONDS, Signal};
 use strum::VariantNames as _;
 
-/// API servers that are told apart at most.
+/// Most API servers that are distinguished.
 const MAX_TARGETS: usize = 64;
 
 /// The values that a label can have.
@@ -29,13 +28,13 @@ const MAX_TARGETS: usize = 64;
 pub enum Bound {
     /// These and no others.
     OneOf(Vec<&'static str>),
-    /// Names from outside, of which there are at most so many.
+    /// Names from outside, with their maximum number and a description.
     AtMost(usize, &'static str),
     /// Part of a hook's identity: kind, configuration and webhook together are bounded.
     Hook(&'static str),
 }
 
-/// The unit: what the name says, as Prometheus wants it.
+/// The unit, from the metric's name by the conventions of Prometheus.
 pub fn unit(declared: &Declared) -> &'static str {
     let name = declared.name.strip_suffix("_total").unwrap_or(&declared.name);
     if name.ends_with("_timestamp_seconds") {
@@ -51,7 +50,7 @@ pub fn unit(declared: &Declared) -> &'static str {
     }
 }
 
-/// The names of its series.
+/// The names of the metric's samples.
 pub fn samples(declared: &Declared) -> Vec<String> {
     match declared.kind {
         "histogram" => ["_bucket", "_sum", "_count"]
@@ -61,19 +60,19 @@ pub fn samples(declared: &Declared) -> Vec<String> {
     }
 }
 
-/// What values one of its labels can have; `None` for a label without a bound, which is a mistake.
+/// The possible values of a label; `None` for an unbounded label, which is a mistake.
 pub fn bound(declared: &Declared, label: &str) -> Option<Bound> {
     let metric = &declared.name;
     let metric = metric.strip_prefix("hookwatch_").unwrap_or(metric);
     names_from_outside(metric, label).or_else(|| closed_set(metric, label).map(Bound::OneOf))
 }
 
-/// Whether each hook has series of its own.
+/// Whether each hook has its own series.
 pub fn is_per_hook(declared: &Declared) -> bool {
     declared.labels.iter().any(|label| label == "webhook")
 }
 
-/// How many series one hook has of it at most.
+/// The maximum number of series of one hook.
 fn per_hook(declared: &Declared) -> Option<usize> {
     Some(match declared.name.as_str() {
         // A hook has one health and one cause at a time.
@@ -85,14 +84,14 @@ fn per_hook(declared: &Declared) -> Option<usize> {
     })
 }
 
-/// How many series there are of it at most; `None` when a label has no bound.
+/// The maximum number of series; `None` when a label is unbounded.
 pub fn most_series(declared: &Declared) -> Option<usize> {
     if declared.name == "hookwatch_hook_risk" {
-        // All of them together are bounded.
+        // The number of findings is bounded as a whole.
         return Some(MAX_FINDINGS);
     }
     let combinations = match is_per_hook(declared) {
-        // Beyond the bound hooks are counted together, by kind.
+        // Above the limit, hooks are counted together by kind.
         true if declared.kind == "counter" => {
             per_hook(declared)? * MAX_HOOKS
                 + product(declared, |label| !matches!(label, "configuration" | "webhook"))?
@@ -101,7 +100,7 @@ pub fn most_series(declared: &Declared) -> Option<usize> {
         false => product(declared, |_| true)?,
     };
     Some(match declared.kind {
-        // Each edge and infinity, the sum and the count.
+        // A bucket for each edge and infinity, the sum and the count.
         "histogram" => combinations * (SECONDS.len() + 3),
         _ => combinations,
     })
@@ -126,7 +125,7 @@ const KINDS: [HookKind; 4] = [
     HookKind::Aggregated,
 ];
 
-/// How probes that are answered can end.
+/// The outcomes of answered probes.
 pub const ANSWERED: [&str; 4] = [
     "answered",
     "discovery_refused",
@@ -134,7 +133,7 @@ pub const ANSWERED: [&str; 4] = [
     "not_an_admission_review",
 ];
 
-/// What is known of a label whose values come from the cluster: how many there can be.
+/// The bound of a label whose values come from the cluster.
 fn names_from_outside(metric: &str, label: &str) -> Option<Bound> {
     Some(match (metric, label) {
         (_, "configuration") => Bound::Hook("the object's name; empty when no object has the webhook"),
@@ -195,7 +194,7 @@ fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
     })
 }
 
-/// What these are called in labels.
+/// The label values of these.
 fn all_of<T: Copy + Into<&'static str>>(all: &[T]) -> Vec<&'static str> {
     all.iter().map(|it| (*it).into()).collect()
 }

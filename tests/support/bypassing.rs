@@ -1,4 +1,4 @@
-//! What a bypass and its end have to come to on any API server, whatever happens to the requests.
+//! The required results of a bypass and its restore on any API server, whatever happens to the requests.
 
 use hookwatch::app::engine::clock;
 use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
@@ -23,12 +23,12 @@ pub fn desired(rung: Rung) -> Desired {
     Desired::Bypass { rung, why: why() }
 }
 
-/// What only a person wishes for, on an API server that knows no match conditions.
+/// The desired state for API servers without match conditions, which only a person can request.
 pub fn ignore() -> Desired {
     Desired::Ignore { why: why() }
 }
 
-/// Whoever has that wish.
+/// The author for a desired state: `Ignore` is for API servers without match conditions.
 pub fn author_of(desired: &Desired) -> Author {
     Author {
         match_conditions: !matches!(desired, Desired::Ignore { .. }),
@@ -44,7 +44,7 @@ pub async fn read(writer: &ConfigWriter, hook: &HookId) -> Value {
         .unwrap()
 }
 
-/// As it was before: byte by byte, and nothing of hookwatch's.
+/// Asserts that the object equals the original byte for byte and hookwatch owns nothing in it.
 pub fn assert_restored(object: &Value, original: &Value, what: &str) {
     let text = |object: &Value| serde_json::to_string_pretty(&spec(object)).unwrap();
     assert_eq!(text(object), text(original), "{what}");
@@ -52,7 +52,7 @@ pub fn assert_restored(object: &Value, original: &Value, what: &str) {
     assert!(!names_hookwatch(owned), "{what}: {owned}");
 }
 
-/// Whether anything of hookwatch's is in there; its owner's word to it is the owner's.
+/// Whether the value names hookwatch, except in the owner's opt-out annotation.
 pub fn names_hookwatch(value: &Value) -> bool {
     let text = value.to_string();
     text.replace(OPT_OUT_ANNOTATION, "").contains("hookwatch")
@@ -68,7 +68,7 @@ pub async fn applied(writer: &ConfigWriter, hook: &HookId, desired: &Desired) {
     );
 }
 
-/// Every rung, its probation, relapse and end.
+/// Plays every rung with probation, relapse and restore.
 pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) {
     for hook in hooks {
         let original = read(writer, hook).await;
@@ -104,13 +104,13 @@ pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) 
     }
 }
 
-/// A way of one's own, past whatever cuts.
+/// A writer that does not go through the proxy.
 pub fn straight(client: &Client) -> ConfigWriter {
     writer(vec![ApiServerClient::new("straight", client.clone(), true)])
 }
 
-/// Dies at every request there is, before and after it has arrived, and is then brought back by another process.
-/// Says at how many places.
+/// Kills the process at each request, before and after it arrives, and lets another process restore. Returns the number of
+/// places.
 pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, bypasses: &[Desired]) -> usize {
     let straight = straight(client);
     let original = read(&straight, hook).await;
@@ -131,7 +131,7 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
                     };
                     let cutting = Cutting::start(client.clone(), fate).await;
                     let (process, reached) = (cutting.writer().await, async {
-                        // An answer that is lost was given: else the end of the process could hold the request up.
+                        // Wait for the API server's answer, because the end of the process could stop the request.
                         let so_far = || {
                             if arrives {
                                 cutting.carried_out()
@@ -148,7 +148,7 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
                             process.carry_out(hook, desired, &author_of(desired)).await;
                         }
                     };
-                    // What is dropped at that moment is what kill -9 ends.
+                    // Dropping the future at this moment is like kill -9.
                     let through = tokio::select! {
                         () = all_of_it => cutting.count() < last,
                         () = reached => false,
@@ -186,7 +186,7 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
     places
 }
 
-/// Loses one request, or its answer, or has it answered wrongly, at every place; the wish comes true all the same.
+/// Loses one request or its answer, or answers it wrongly, at every place. The desired state is reached nevertheless.
 pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> usize {
     let straight = straight(client);
     let original = read(&straight, hook).await;

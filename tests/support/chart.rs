@@ -1,4 +1,4 @@
-//! deploy/chart, rendered as Helm does it.
+//! Renders deploy/chart as Helm does.
 
 #[path = "chart/template.rs"]
 mod template;
@@ -12,13 +12,13 @@ use template::{Templates, root};
 /// The chart's folder within the repository.
 pub const CHART: &str = "deploy/chart";
 
-/// What a release consists of.
+/// A rendered release.
 pub struct Rendered {
     pub objects: Vec<Value>,
     pub notes: String,
 }
 
-/// The chart's folder, whichever package the test is of.
+/// The chart's folder, from any package of the workspace.
 fn chart() -> PathBuf {
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut charts = packages.map(|package| package.join(CHART));
@@ -37,16 +37,16 @@ fn folder(name: &str) -> BTreeMap<String, String> {
     paths.map(|path| (path.clone(), read(&path))).collect()
 }
 
-/// The values that the chart has when nothing is said, with some changed.
+/// The chart's default values, with some changed.
 pub fn values(changed: &Value) -> Value {
     let mut values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
-    // What nobody can do without setting, as the manifests have it.
+    // The image must be set; the manifests have this one.
     assert_eq!(
         values["image"]["repository"], "",
         "an image that nobody has chosen"
     );
     values["image"]["repository"] = "hookwatch".into();
-    // A key that is null is taken away, as Helm does.
+    // A null removes the key, as in Helm.
     json_patch::merge(&mut values, changed);
     values
 }

@@ -1,4 +1,4 @@
-//! Something between hookwatch and an API server that loses requests and answers, or gives answers of its own.
+//! A proxy between hookwatch and an API server that loses requests and answers, or answers by itself.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,17 +22,17 @@ use tokio::task::JoinSet;
 
 pub const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
 
-/// What becomes of one request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Pass,
-    /// It never arrives.
+    /// The request does not reach the API server.
     Lost,
-    /// It arrives, and its answer does not.
+    /// The request is executed, and its answer is lost.
     AnswerLost,
-    /// It never arrives, and this comes back.
+    /// The request does not reach the API server; this status and `Retry-After` come back.
     Answered(u16, Option<u64>),
-    /// It arrives, and this comes back.
+    /// The request is executed, and this status comes back.
     Misreported(u16),
 }
 
@@ -91,12 +91,12 @@ impl Cutting {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// The number of the last one that the API server has answered.
+    /// The number of the last request that the API server has answered.
     pub fn carried_out(&self) -> usize {
         self.carried_out.load(Ordering::SeqCst)
     }
 
-    /// The numbers of those that were to write.
+    /// The numbers of the requests that write.
     pub fn writes(&self) -> Vec<usize> {
         self.writes.lock().unwrap().clone()
     }
@@ -160,7 +160,7 @@ async fn answer(
     }
 }
 
-/// A hand that loses no time.
+/// A writer with short waits between retries.
 pub fn writer(servers: Vec<ApiServerClient>) -> ConfigWriter {
     let patience = RetryPolicy {
         first_wait: std::time::Duration::from_millis(20),

@@ -1,4 +1,4 @@
-//! The daemon with its breaker on, beside a lab in which others write as well.
+//! A daemon with its breaker on, and a lab in which others write as well.
 
 #![allow(dead_code, reason = "each of the tests takes what it needs")]
 
@@ -26,32 +26,32 @@ use serde_json::{Value, json};
 use crate::engines::{assessed, breaking, brief, spec};
 use crate::programs::hookwatch;
 
-/// Before the test is given up.
+/// Timeout of a test's waits.
 const LONG: Duration = Duration::from_secs(120);
-/// The hook that fails. It is asked about Services and Leases, so Events can be written meanwhile.
+/// The hook that fails. It matches Services and Leases, so Events can still be written.
 pub const HOOK: LabHook = LabHook::Quota;
-/// Another webhook of the same object, which is asked about nothing.
+/// Another webhook in the same object, which matches nothing.
 pub const NEIGHBOUR: &str = "neighbour.example.com";
 
 pub struct Lab {
-    /// The control plane, where it is in this process.
+    /// The embedded control plane; `None` for a real one.
     pub server: Option<ApiServer>,
     pub cluster: Cluster,
     pub client: Client,
     pub hook: HookId,
-    /// The configuration as its owner has it.
+    /// The configuration as its owner wrote it.
     pub original: Value,
     writer: ConfigWriter,
     _directory: PrivateDirectory,
     kubeconfig: PathBuf,
-    /// Where its daemons write what they change.
+    /// Path of the daemons' audit log.
     pub audit_log: PathBuf,
 }
 
 impl Lab {
     /// On the embedded control plane.
     pub async fn start() -> Self {
-        // Fails when another test of this process came first, which is as good.
+        // Fails only if another test of this process has already installed it.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let mut lab = Self::on(server.kubeconfig(), BackendReach::Loopback).await;
@@ -59,7 +59,7 @@ impl Lab {
         lab
     }
 
-    /// On any.
+    /// On the control plane of this kubeconfig.
     pub async fn on(kubeconfig: String, reach: BackendReach) -> Self {
         let cluster = Cluster::start(&kubeconfig, reach).await.unwrap();
         let client = client_for(&kubeconfig).await.unwrap();
@@ -131,7 +131,7 @@ impl Lab {
         serde_json::from_str(text.unwrap()).unwrap()
     }
 
-    /// Waits until the configuration is so.
+    /// Waits until `is_so` holds for the configuration.
     pub async fn becomes(&self, engine: &Engine, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let found = async {
             loop {
@@ -160,7 +160,7 @@ impl Lab {
             .await
     }
 
-    /// Waits until nothing of hookwatch's is left.
+    /// Waits until nothing of hookwatch is left in the configuration.
     pub async fn free(&self, engine: &Engine) -> Value {
         self.becomes(engine, "nothing is left of hookwatch's", is_free)
             .await
@@ -170,13 +170,13 @@ impl Lab {
         configurations(&self.client, self.hook.kind)
     }
 
-    /// Nobody remembers what was before.
+    /// Deletes the ledger.
     pub async fn forget(&self) {
         let forgotten = self.api().delete("hookwatch-ledger", &Default::default()).await;
         forgotten.unwrap();
     }
 
-    /// Somebody changes the configuration by a JSON patch.
+    /// Changes the configuration with a JSON patch by another field manager.
     pub async fn patch(&self, patch: Value) -> Value {
         let path = format!(
             "{}/{}?fieldManager=somebody",
@@ -189,7 +189,7 @@ impl Lab {
         self.client.request(request.unwrap()).await.unwrap()
     }
 
-    /// Somebody replaces all of it, as `kubectl replace` and Helm do; `change` makes the new object of the one there is.
+    /// Replaces the whole configuration, as `kubectl replace` and Helm do, with what `change` makes of the current one.
     pub async fn replace(&self, change: impl Fn(&mut Value)) -> Value {
         loop {
             let mut object = self.read().await;
@@ -207,7 +207,7 @@ impl Lab {
         }
     }
 
-    /// The owner applies the original by server-side apply, and takes what others have.
+    /// The owner applies the original with server-side apply and `force`.
     pub async fn apply(&self) {
         let mut object = self.original.clone();
         let metadata = object["metadata"].as_object_mut().unwrap();
@@ -230,7 +230,7 @@ impl Lab {
         applied.unwrap();
     }
 
-    /// A person has the hook's failures ignored, as on an API server that knows no match conditions.
+    /// A person sets `failurePolicy: Ignore` through hookwatch, as on an API server without match conditions.
     pub async fn ignored_by_hand(&self) {
         let person = Author {
             namespace: "hookwatch".to_owned(),
@@ -254,7 +254,7 @@ impl Lab {
         assert_eq!(report.outcome, PatchOutcome::Applied, "{:?}", report.steps);
     }
 
-    /// A person at the command line.
+    /// Runs the hookwatch command line as a person.
     pub async fn by_hand(&self, words: &[&str]) -> (Option<i32>, String) {
         let mut command = hookwatch();
         command.args(words).arg("--kubeconfig").arg(&self.kubeconfig);
@@ -270,7 +270,7 @@ impl Lab {
     }
 }
 
-/// Waits until the breaker says so of the hook.
+/// Waits until the breaker publishes this state of the hook.
 pub async fn standing(
     lab: &Lab,
     engine: &Engine,
@@ -311,7 +311,7 @@ pub fn annotation(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][STATE_ANNOTATION].as_str()
 }
 
-/// Whether it is as expected, but for the API server's own account of writes.
+/// Asserts that the object is as expected, apart from the metadata that the API server writes.
 pub fn assert_is(object: &Value, expected: &Value) {
     let short = |object: &Value| {
         let mut object = spec(object);
@@ -329,7 +329,7 @@ pub fn assert_is(object: &Value, expected: &Value) {
     );
 }
 
-/// Where a webhook stands among those of the object.
+/// The index of a webhook in its object.
 pub fn place(object: &Value, webhook: &str) -> usize {
     let mut hooks = object["webhooks"].as_array().unwrap().iter();
     hooks.position(|hook| hook["name"] == *webhook).unwrap()

@@ -1,4 +1,4 @@
-//! Daemons' cores in this process: how they are configured, and how it is waited for what they say and do.
+//! Engines of daemons in this process: their configuration, and helpers that wait for their results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::report::assessment::Assessment;
 use serde_json::Value;
 
-/// A guard against a test that hangs, not a measurement.
+/// Timeout against a test that hangs.
 pub const GUARD: Duration = Duration::from_secs(240);
 
-/// A configuration file's text, for the cluster of a kubeconfig.
+/// The configuration from a file's text, for the cluster of a kubeconfig.
 pub fn config(kubeconfig: &Path, text: &str) -> Config {
     let arguments = ConfigArguments {
         kubeconfig: Some(kubeconfig.to_owned()),
@@ -25,7 +25,7 @@ pub fn config(kubeconfig: &Path, text: &str) -> Config {
     Config::parse(text, &arguments).unwrap()
 }
 
-/// The same with the breaker on and these rungs permitted, observing at the highest pace.
+/// The same with the breaker on, these rungs permitted, and the shortest intervals of observation.
 pub fn breaking(kubeconfig: &Path, rungs: &[Rung]) -> Config {
     let mut config = config(kubeconfig, "");
     config.auto_break = AutoBreak::On;
@@ -36,7 +36,7 @@ pub fn breaking(kubeconfig: &Path, rungs: &[Rung]) -> Config {
     config
 }
 
-/// Restores a second after the hook is well, so that no test waits for minutes.
+/// Times with which the breaker restores one second after the hook is healthy, so that tests do not wait for minutes.
 pub fn brief() -> BreakerTimes {
     BreakerTimes {
         healthy_for: Duration::from_secs(1),
@@ -45,7 +45,7 @@ pub fn brief() -> BreakerTimes {
     }
 }
 
-/// Waits for an assessment of which this is true.
+/// Waits for an assessment for which `is_so` holds.
 pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
     let mut assessments = engine.shown.assessment.clone();
     let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
@@ -59,7 +59,7 @@ pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -
     );
 }
 
-/// Waits until something is so; for what sends no word by itself.
+/// Polls until `is_so` holds.
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -70,7 +70,7 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     assert!(waited, "waited in vain until {what}");
 }
 
-/// All of an object but the API server's own account of writes.
+/// The object without the metadata that the API server changes with every write.
 pub fn spec(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();

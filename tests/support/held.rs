@@ -1,4 +1,4 @@
-//! A demo of the real binary that holds its fault, for as long as a test needs it.
+//! A demo of the real binary that keeps its fault for as long as a test needs it (`--hold`).
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use crate::programs::hookwatch;
 
-/// A guard against a wait that does not end, not a measurement.
+/// Timeout against a test that hangs.
 const GUARD: Duration = Duration::from_secs(120);
 
-/// It ends when this is dropped.
+/// A running demo; it ends when this is dropped.
 pub struct HeldDemo {
     demo: Child,
-    /// Where everything is: what it printed.
+    /// What it printed: the addresses of everything.
     pub told: Value,
 }
 
 impl HeldDemo {
-    /// Starts one, with arguments beside those that hold it.
+    /// Starts a demo with these arguments in addition to `--hold`.
     pub fn start(arguments: &[&str]) -> Self {
         let mut demo = hookwatch()
             .args(["demo", "--hold", "--output", "json"])
@@ -30,7 +30,7 @@ impl HeldDemo {
             .unwrap();
         let mut line = String::new();
         let read = BufReader::new(demo.stdout.as_mut().unwrap()).read_line(&mut line);
-        // From here on it ends, whatever happens.
+        // From here on, drop ends it, whatever happens.
         let mut held = Self {
             demo,
             told: Value::Null,
@@ -40,12 +40,12 @@ impl HeldDemo {
         held
     }
 
-    /// One of the things that it printed.
+    /// A text that it printed.
     pub fn text(&self, key: &str) -> &str {
         self.told[key].as_str().unwrap()
     }
 
-    /// The assessment of its daemon, once it is as wanted.
+    /// Waits for an assessment of its daemon for which `wanted` holds.
     pub async fn assessment(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let url = format!("{}/api/v1/assessment", self.text("daemon"));
         let (begin, client) = (Instant::now(), reqwest::Client::new());
@@ -62,7 +62,7 @@ impl HeldDemo {
         }
     }
 
-    /// Ends it. It tidies up when it is asked to end, and only then.
+    /// Ends it with SIGTERM, on which it cleans up.
     pub fn stop(&mut self) {
         if matches!(self.demo.try_wait(), Ok(None)) {
             let id = rustix::process::Pid::from_child(&self.demo);

@@ -1,6 +1,6 @@
-//! Whole incidents drawn at random: hooks, their faults, and what probes, canaries and scrapes see of them.
+//! Random incidents: hooks, their faults, and what probes, canaries and scrapes observe.
 //!
-//! The API servers are modelled in [`counters`]; this model is simple on purpose and shares nothing with the diagnosis.
+//! [`counters`] models the API servers. The model is deliberately simple and shares nothing with the diagnosis.
 
 #[path = "incident/counters.rs"]
 mod counters;
@@ -27,14 +27,14 @@ use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 pub use draw::{incidents, of};
 
-/// A probe or canary that is not back after this long is told of.
+/// A probe or canary that has not returned after this many milliseconds is reported as late.
 const LATE: u64 = 2_000;
-/// Two readings, and as long again as what was read is "of late".
+/// Milliseconds for two scrapes, and for the window over which the diagnosis looks at recent counts.
 const SETTLED: u64 = 20_000;
-/// A probe is given up after this long.
+/// Timeout of a probe, in milliseconds.
 const PROBE_TIMEOUT: u64 = 10_000;
 
-/// What goes wrong with a hook.
+/// The fault of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Nothing,
@@ -44,12 +44,12 @@ pub enum Fault {
     /// Milliseconds per answer.
     Slow(u64),
     Deny,
-    /// One backend refuses; whether calls meet it, each in its turn.
+    /// One backend refuses. `met`: whether calls go to the backends in turn, or never to this one.
     OneBad {
         met: bool,
     },
     Certificate,
-    /// The first endpoint leaves and a new one comes: nothing fails.
+    /// The first endpoint is replaced by a new one; nothing fails.
     Rollout,
 }
 
@@ -63,7 +63,7 @@ pub struct Planned {
     pub timeout: u64,
     pub endpoints: u8,
     pub fault: Fault,
-    /// Called for every so-manieth write only, and then for none of the canaries'.
+    /// If set, the hook is called only for every nth write, and for no canary.
     pub every: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ pub struct Incident {
     pub fault_at: u64,
     pub clear_at: u64,
     pub end: u64,
-    /// Which API server begins again, and when.
+    /// Which API server restarts, and when.
     pub restart: Option<(usize, u64)>,
 }
 
@@ -98,7 +98,7 @@ impl Incident {
         (self.fault_at..self.clear_at).contains(&ms)
     }
 
-    /// Whether nothing began or ended for so long that every call from before has ended and was read of, twice.
+    /// Whether the last change is so long ago that every earlier call has ended and two scrapes have read it.
     pub fn is_settled(&self, ms: u64) -> bool {
         let held = |hook: &&Planned| matches!(hook.fault, Fault::Hang | Fault::Slow(_));
         let under_way: u64 = self
@@ -125,14 +125,14 @@ impl Incident {
         }
     }
 
-    /// Everything that is observed, in order.
+    /// All observations in order.
     pub fn events(&self) -> Events {
         let mut events = vec![(0, self.inventory(0))];
         if self.hooks.iter().any(|hook| hook.fault == Fault::Rollout) {
             events.push((self.fault_at, self.inventory(self.fault_at)));
         }
         for (number, hook) in self.hooks.iter().enumerate() {
-            // Hooks are not probed in step.
+            // Each hook's probes have another offset.
             let first = 137 * (number as u64 + 1) % self.probe_every;
             for started in (first..self.end).step_by(self.probe_every as usize) {
                 let there = self.hook(number, hook, started);
@@ -291,7 +291,7 @@ impl Incident {
     }
 }
 
-/// What the API server says when it refuses a write for a hook.
+/// The API server's message when it refuses a write because of a hook.
 fn refusal(hook: &Planned, fault: Fault) -> String {
     let name = &hook.name;
     let post = format!("Post \"https://{name}.ns.svc:443/?timeout={}s\"", hook.timeout);
@@ -309,8 +309,8 @@ fn refusal(hook: &Planned, fault: Fault) -> String {
     format!("Internal error occurred: failed calling webhook \"{name}\": failed to call webhook: {why}")
 }
 
-/// Plays events to a core of its own and returns its assessments, one a second. What comes in at the instant of an
-/// assessment is in it.
+/// Plays events to a new core and returns its assessments, one per second. Events at the instant of an assessment are
+/// included in it.
 pub fn play(events: &Events, end: u64) -> Vec<Arc<Assessment>> {
     let mut watchdog = Watchdog::new("hookwatch");
     let mut published = Vec::new();

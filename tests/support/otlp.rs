@@ -1,5 +1,4 @@
-//! A receiver of OTLP over HTTP and gRPC on one port, with or without TLS, that remembers what it was sent and can be
-//! as bad as receivers get.
+//! An OTLP receiver for HTTP and gRPC on one port, with or without TLS. It records what it gets and can misbehave.
 
 #[path = "otlp/samples.rs"]
 pub mod samples;
@@ -46,15 +45,15 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
-/// How the receiver is.
+/// How the receiver behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     Well,
-    /// Says so to this many requests, and is well from then on.
+    /// Answers this many requests as overloaded, and works after that.
     Busy(usize),
-    /// Takes everything and throws one item of each request away.
+    /// Accepts each request but rejects one item of it (partial success).
     Rejecting,
-    /// 400, and INVALID_ARGUMENT.
+    /// Answers 400 or INVALID_ARGUMENT.
     Refusing,
     /// Reads the request and never answers.
     Silent,
@@ -97,7 +96,7 @@ impl Receiver {
         Self::serve(manner, None).await
     }
 
-    /// Lets in who has a certificate of this authority.
+    /// With TLS; accepts only clients with a certificate of this authority.
     pub async fn with_tls(certificate: &ServingCertificate, clients: &Authority) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(clients.der().clone()).unwrap();
@@ -183,7 +182,7 @@ fn router(inner: &Arc<Inner>) -> Router {
         .merge(grpc)
 }
 
-/// What the two signals have in common.
+/// The common parts of traces and metrics.
 trait Request: Message + Default {
     type Answer: Message + Default;
 
@@ -236,7 +235,7 @@ impl Request for ExportMetricsServiceRequest {
 }
 
 impl Inner {
-    /// Counts a request, and says whether it is one that a busy receiver puts off.
+    /// Counts a request; returns whether a busy receiver rejects it.
     fn count(&self) -> bool {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
         matches!(self.manner, Manner::Busy(busy) if number < busy)

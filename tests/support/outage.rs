@@ -1,4 +1,4 @@
-//! A lab's configurations and their owner, watched while running daemons have the breaker on.
+//! A lab's configurations and their owner, for tests of daemons with the breaker on.
 
 use std::path::Path;
 
@@ -40,12 +40,12 @@ impl Outage {
         standing(&hook.read(&self.client).await.unwrap(), hook)
     }
 
-    /// Waits until a hook stands, or does not stand, in another way than its owner has it.
+    /// Waits until `is_so` holds for a hook's bypass; `None` when it has none.
     pub async fn until(&self, hook: LabHook, what: &str, is_so: impl Fn(Option<&BypassStanding>) -> bool) {
         until(what, async || is_so(self.standing(hook).await.as_ref())).await;
     }
 
-    /// Each object is as its owner has it, or says how to get back there.
+    /// Asserts that each object is as its owner wrote it or has the data to restore that.
     pub async fn assert_restorable(&self, what: &str) {
         for (hook, original) in &self.originals {
             let object = hook.read(&self.client).await.unwrap();
@@ -57,7 +57,7 @@ impl Outage {
         }
     }
 
-    /// Every object is what it was, hookwatch owns nothing of it, and its owner meets no conflict.
+    /// Asserts that every object is restored, hookwatch owns nothing in it, and its owner can apply it without a conflict.
     pub async fn assert_restored(&self, what: &str) {
         for (hook, original) in &self.originals {
             let object = hook.read(&self.client).await.unwrap();
@@ -81,7 +81,7 @@ impl Outage {
         }
     }
 
-    /// What replicas agree on.
+    /// The content of the ledger.
     pub async fn book(&self) -> Book {
         let api = configurations(&self.client, HookKind::Validating);
         let object = api.get_opt(ledger::OBJECT).await.unwrap();
@@ -90,7 +90,7 @@ impl Outage {
         ledger::LedgerReading::of(text.as_deref()).book().unwrap()
     }
 
-    /// Waits until nothing is bypassed, and the book says so.
+    /// Waits until nothing is bypassed, in the objects and in the ledger.
     pub async fn restored(&self, what: &str) {
         for &hook in LabHook::ALL {
             self.until(hook, what, |standing| standing.is_none()).await;
@@ -107,7 +107,7 @@ impl Outage {
     }
 }
 
-/// How a hook stands in its object; `None` where nothing is of hookwatch.
+/// A hook's bypass by its object; `None` when nothing in it is hookwatch's.
 pub fn standing(object: &Value, hook: LabHook) -> Option<BypassStanding> {
     let mut touched = touched(object);
     assert!(touched.len() < 2, "each of the lab's objects has one webhook");
@@ -124,15 +124,15 @@ pub fn standing(object: &Value, hook: LabHook) -> Option<BypassStanding> {
     Some(standing)
 }
 
-/// What only its owner may change, as text: to the byte.
+/// The parts of an object that only its owner may change, as text for a comparison byte for byte.
 fn parts(object: &Value) -> [Option<String>; 3] {
     ["/webhooks", "/metadata/annotations", "/metadata/labels"]
         .map(|part| object.pointer(part).map(Value::to_string))
 }
 
-/// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
+/// A daemon's configuration with the breaker on, one rung permitted, and the shortest intervals of observation.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
-    // With a shield permitted as well it would come first.
+    // If shield were permitted as well, it would come first.
     breaking(kubeconfig, &[rung])
 }
 
@@ -144,14 +144,14 @@ pub fn all_is_well(assessment: &Assessment) -> bool {
     well.count() == LabHook::ALL.len()
 }
 
-/// Where a hook stands by an assessment.
+/// The breaker's state of a hook in an assessment.
 pub fn told(assessment: &Assessment, hook: LabHook) -> Option<&HookStanding> {
     let mut hooks = assessment.breaker.hooks.iter();
     hooks.find(|standing| &*standing.hook.webhook == hook.webhook())
 }
 
-/// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as a saboteur installs them who
-/// wants no bypass made.
+/// Catch-all webhooks at a closed port that match only hookwatch's canaries, as an attacker would install them to use up
+/// the budget of bypasses.
 #[allow(
     dead_code,
     reason = "not every test that plays an outage has a saboteur in it"

@@ -3,18 +3,18 @@
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-/// Whether CI runs this; there nothing may be left out.
+/// Whether CI runs this; no test may be skipped there.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// Says that something was left out, past the capture of the test runner.
+/// Reports a skipped test on stderr, which the test runner does not capture; panics in CI.
 pub fn skip(what: &str) {
     assert!(!in_ci(), "in CI this must not be left out: {what}");
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {what}\n");
 }
 
-/// Whether a program is there; without it is said what was left out, and in CI that is a failure.
+/// Whether a program is installed. If not, reports what is skipped `without` it, and panics in CI.
 pub fn is_there(program: &str, without: &str) -> bool {
     let asked = Command::new(program)
         .arg("--version")
@@ -27,7 +27,7 @@ pub fn is_there(program: &str, without: &str) -> bool {
     asked.is_ok()
 }
 
-/// The binary, with nothing inherited that could change what it does.
+/// The hookwatch binary, without inherited environment variables that could change its behaviour.
 pub fn hookwatch() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
     for (name, _) in std::env::vars_os() {
@@ -40,11 +40,11 @@ pub fn hookwatch() -> Command {
     command
 }
 
-/// A process that ends with the test.
+/// A process; it is killed when this is dropped.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts one that says nothing.
+    /// Starts a process without output.
     pub fn start(command: &mut Command) -> Self {
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())

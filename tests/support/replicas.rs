@@ -1,4 +1,4 @@
-//! Two daemons on one control plane, whichever that is.
+//! Tests of two daemons on one control plane of any kind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
 
-/// A guard against what never comes, not a measurement.
+/// Timeout against a test that hangs.
 const GUARD: Duration = Duration::from_secs(90);
-/// How often is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A control plane with hooks, and a kubeconfig for it.
 pub struct Lab {
-    // In the order in which they end.
+    // Dropped in this order.
     pub cluster: Cluster,
     _control_plane: LabControlPlane,
     pub kubeconfig: std::path::PathBuf,
@@ -55,7 +55,7 @@ impl Lab {
         }
     }
 
-    /// A daemon with a term of this many seconds.
+    /// Starts a daemon with a lease duration of this many seconds.
     async fn daemon(&self, term: u64) -> Engine {
         Engine::start(&config(&self.kubeconfig, term))
             .await
@@ -111,7 +111,7 @@ fn assessment(daemon: &Engine) -> Option<Arc<Assessment>> {
     daemon.shown.assessment.borrow().clone()
 }
 
-/// What a daemon says of itself.
+/// A daemon's view of leadership.
 pub fn view(daemon: &Engine) -> Option<ReplicaView> {
     assessment(daemon)?.replica.clone()
 }
@@ -129,7 +129,7 @@ fn health(daemon: &Engine, hook: LabHook) -> Option<Health> {
     Some(verdict.health)
 }
 
-/// Looks until it is so, and that two daemons never both say that they lead.
+/// Polls until `so` holds, and asserts meanwhile that the daemons never both lead.
 pub async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !so().await {
@@ -147,7 +147,7 @@ pub async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() ->
     }
 }
 
-/// Waits until one of the two leads by `place` and the other follows it; the leader first.
+/// Waits until one daemon leads by `place` and the other follows; returns the leader first.
 async fn settled<'a>(
     place: LeadershipObject,
     one: &'a Engine,
@@ -188,7 +188,7 @@ fn metric(daemon: &Engine, line: &str) -> bool {
         .any(|shown| shown == line)
 }
 
-/// One leads, both judge; one that stops hands over at once, one that is killed after its term.
+/// One leads and both judge. A leader that stops hands over at once; after a killed one, the other leads once its term ends.
 pub async fn one_leads_and_is_followed(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(6).await, lab.daemon(6).await);
@@ -245,7 +245,7 @@ pub async fn one_leads_and_is_followed(kind: ControlPlaneKind) {
     third.stop().await;
 }
 
-/// While a catch-all hook hangs, the Lease cannot be written, and one acts all the same.
+/// While a catch-all hook hangs, the Lease cannot be written, and one replica still acts.
 pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(6).await, lab.daemon(6).await);
@@ -280,7 +280,7 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: ControlPlan
     // Events are blocked, too, and nothing waits for them.
     assert_eq!(lab.events().await, []);
 
-    // The one that acts dies, and the other has only the ledger to tell.
+    // The leader dies, and the other can only learn that from the ledger.
     let (leader, follower) = if identity(&a) == before { (a, b) } else { (b, a) };
     drop(leader);
     until("the other acts", &[&follower], async || {
@@ -313,7 +313,7 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: ControlPlan
     assert_eq!(lab.lease_holder().await, None);
 }
 
-/// What cannot be written while a catch-all hook hangs is there afterwards.
+/// Events that cannot be written while a catch-all hook hangs are written afterwards.
 pub async fn an_outage_is_said_once_it_is_over(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let daemon = lab.daemon(6).await;
@@ -332,7 +332,7 @@ pub async fn an_outage_is_said_once_it_is_over(kind: ControlPlaneKind) {
     until("the outage and its end are said", &[&daemon], async || {
         let said = lab.events().await;
         let mut reasons: Vec<&str> = said.iter().filter_map(|event| event.reason.as_deref()).collect();
-        // Before 1.28 it is said, too, that there is no bypass to be had.
+        // Before 1.28 there is also an Event that no bypass is possible.
         reasons.retain(|reason| *reason != "HeldBack");
         reasons.sort_unstable();
         reasons == ["Hanging", "Recovered"]
@@ -341,13 +341,13 @@ pub async fn an_outage_is_said_once_it_is_over(kind: ControlPlaneKind) {
     daemon.stop().await;
 }
 
-/// Without those that say of what fails for longer than a shield waits that it would be bypassed.
+/// Without the Events that a hook would be bypassed, which appear if it fails for long enough.
 fn of_health(mut said: Vec<Event>) -> Vec<Event> {
     said.retain(|event| event.reason.as_deref() != Some("WouldBypass"));
     said
 }
 
-/// A failing hook is said once, by whoever leads, and so is its end.
+/// Only the leader writes an Event about a failing hook and about its recovery, each once.
 pub async fn a_failing_hook_is_said_once(kind: ControlPlaneKind) {
     let lab = Lab::start(kind).await;
     let (a, b) = (lab.daemon(15).await, lab.daemon(15).await);

@@ -1,7 +1,7 @@
-//! Runs what the runbooks tell a person to type, as it stands there, against a held demo whose catch-all hook is down.
+//! Runs the commands of the runbooks, unchanged, against a held demo whose catch-all hook is down.
 //!
-//! Placeholders in capitals become the lab's own names, and nothing else is changed. What cannot work in a lab is left out
-//! by [`SKIPPED`], which says why; whatever is neither run nor listed there is a failure.
+//! Only placeholders in capitals are replaced by the lab's names. [`SKIPPED`] lists commands that cannot work in a lab, with
+//! the reasons; a command that is neither run nor listed is a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::held::HeldDemo;
 
-/// A guard against a run that hangs, not a measurement.
+/// Timeout against a command that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const WEBHOOK: &str = "validating-webhook.openpolicyagent.org";
 const CONFIGURATION: &str = "opa-validating-webhook";
 const DEFINITION: &str = "widgets.lab.hookwatch.dev";
 
-/// What stands in capitals, and what it is in the lab. The longer one comes first where one begins with another.
+/// Placeholders and their values in the lab. If one is a prefix of another, the longer one comes first.
 const PLACEHOLDERS: [(&str, &str); 8] = [
     ("CONFIGURATION", CONFIGURATION),
     ("NAMESPACE", "opa"),
@@ -32,7 +32,7 @@ const PLACEHOLDERS: [(&str, &str); 8] = [
     ("POD", "opa-0"),
 ];
 
-/// Parts of commands that no lab can carry out, and why.
+/// Parts of commands that no lab can execute, and why.
 const SKIPPED: [(&str, &str); 6] = [
     ("port-forward", "there is no kubelet to forward to a Pod"),
     ("status --cluster", "there is no kubelet to forward to a Pod"),
@@ -42,7 +42,7 @@ const SKIPPED: [(&str, &str); 6] = [
     ("kubectl get certificates", "cert-manager is not installed"),
 ];
 
-/// Where the runbooks have a backend's port forwarded to.
+/// The local address to which the runbooks forward a backend's port.
 const FORWARDED: &str = "127.0.0.1:8443";
 
 const NO_KUBECTL: &str =
@@ -54,14 +54,14 @@ struct Typed {
     text: String,
 }
 
-/// How it went.
+/// The result of a command.
 struct Ended {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-/// Plays all runbooks against a kind of control plane, with or without kubectl, and tells what was run and what was not.
+/// Runs all runbooks against a kind of control plane, with or without kubectl, and reports what was run and what was not.
 pub fn follow(control_plane: &str, kubectl: Option<&Path>) {
     let lab = Lab::start(control_plane, kubectl);
     let commands = typed();
@@ -79,7 +79,7 @@ pub fn follow(control_plane: &str, kubectl: Option<&Path>) {
         lab.make("-n opa create deployment opa --image=example.invalid/opa");
         lab.make("-n opa run opa-0 --image=example.invalid/opa");
     }
-    // In the order in which a person would come along: the way round the hook first, for it opens the way for the rest.
+    // The bypass of the hook comes first, as a person would do it, because other commands need it.
     let (first, rest): (Vec<_>, Vec<_>) = commands
         .into_iter()
         .partition(|command| command.file == "HookwatchHookFailing.md");
@@ -117,7 +117,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The first look, as WritesBlocked has it: both commands name the hook.
+    /// The first commands of the runbook WritesBlocked: both name the hook.
     fn while_the_fault_lasts(&mut self) {
         let diagnosed = self.lab.shell("hookwatch diagnose");
         assert_eq!(
@@ -158,7 +158,7 @@ impl Run<'_> {
             self.left_out.push((text.clone(), NO_KUBECTL));
             return;
         }
-        // What changes nothing is run once, whoever tells of it; a patch may depend on what was before it.
+        // A command that several runbooks have runs once, except patches, which may depend on the commands before them.
         if !self.done.insert(text.clone()) && !text.contains(" patch ") {
             return;
         }
@@ -170,7 +170,7 @@ impl Run<'_> {
         } else {
             self.lab.shell(text)
         };
-        // The exit code of an audit is the severity of what it finds.
+        // The exit code of an audit is the severity of its findings.
         let worst = if text.starts_with("hookwatch audit") { 2 } else { 0 };
         assert!(
             ended.code.is_some_and(|code| (0..=worst).contains(&code)),
@@ -183,7 +183,7 @@ impl Run<'_> {
             self.lab.bring_back(&kept);
         }
         if text.contains("bypassed-by-hand") && text.contains("\"add\"") {
-            // What the runbook promises, while the backends are still down.
+            // The runbook promises this even while the backends are down.
             self.lab.until_writes_flow();
         }
         self.ran.push(text.clone());
@@ -283,13 +283,13 @@ impl Lab {
         }
     }
 
-    /// Has a shell do what a person typed, in a folder of its own.
+    /// Runs a command in a shell, in the lab's temporary folder.
     fn shell(&self, text: &str) -> Ended {
         let of = |key: &str| self.demo.told[key].as_str().unwrap_or_default();
         let daemon = of("daemon").strip_prefix("http://").unwrap();
-        // The daemon of the demo listens elsewhere than one that is installed.
+        // The demo's daemon listens on another port than an installed one.
         let text = text.replace("127.0.0.1:9880", daemon);
-        // A real API server's lab has a network of its own.
+        // A lab with a real API server has its own network namespace.
         let mut words: Vec<&str> = of("enter").split_whitespace().collect();
         words.extend(["timeout", "100", "sh", "-c", &text]);
         let output = Command::new(words[0])
@@ -308,7 +308,7 @@ impl Lab {
         }
     }
 
-    /// What has to be there before the runbooks make sense.
+    /// Runs kubectl for objects that the runbooks need.
     fn make(&self, arguments: &str) {
         let ended = self.shell(&format!("kubectl {arguments}"));
         assert_eq!(ended.code, Some(0), "{arguments}: {}", ended.stderr);

@@ -1,4 +1,4 @@
-//! A security hook under a shield, put up by hookwatch's own edit: what it is still asked about, on any API server.
+//! Which writes a security hook under hookwatch's shield still gets, on any API server.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -18,7 +18,7 @@ use super::cutting::author;
 
 const NODE: &str = "system:node:n";
 
-/// One write, by whom.
+/// A write and its user.
 struct Write {
     what: &'static str,
     method: &'static str,
@@ -113,7 +113,7 @@ fn priority_class(name: &str) -> Value {
 
 const REPLICA_SETS: &str = "system:serviceaccount:kube-system:replicaset-controller";
 
-/// What the shield spares. `real`: on a real API server, which has more kinds.
+/// The writes that the shield exempts. `real`: on a real API server, which has more kinds.
 fn spared(real: bool) -> Vec<Write> {
     let start_up = |write: Write| write.by("system:apiserver", &["system:masters"]);
     let mut all = vec![
@@ -156,11 +156,11 @@ fn spared(real: bool) -> Vec<Write> {
     all
 }
 
-/// What it does not.
+/// The writes that the shield does not exempt.
 fn asked(real: bool) -> Vec<Write> {
     let pods = "/api/v1/namespaces/tenant/pods";
     let mut all = vec![
-        // As a Deployment of the tenant's makes it, by way of its ReplicaSet.
+        // As the ReplicaSet of a tenant's Deployment creates it.
         Write::make("a tenant's Pod", pods, pod("q")).by_controller(REPLICA_SETS),
         Write::make("a tenant's Pod of a Job", pods, pod("q"))
             .by_controller("system:serviceaccount:kube-system:job-controller"),
@@ -201,7 +201,7 @@ fn asked(real: bool) -> Vec<Write> {
     all
 }
 
-/// A backend that denies everything it is asked about, and who signed its certificate.
+/// A backend that denies everything, and its certificate authority.
 async fn denying(name: &str) -> (Authority, LabBackend) {
     let (authority, host) = (Authority::new(name).unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
@@ -214,8 +214,8 @@ async fn denying(name: &str) -> (Authority, LabBackend) {
     (authority, backend)
 }
 
-/// Puts a security hook up that denies everything it is asked about, shields it by hookwatch's edit as `account`, and
-/// asks. `admin` may impersonate everybody.
+/// Registers a security hook that denies everything, shields it with hookwatch's edit as `account`, and sends writes. `admin`
+/// may impersonate every user.
 pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     admin: &Client,
     account: &Client,
@@ -226,7 +226,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     let hook = validating("security", "security.example.com");
     register(admin, &hook, &backend, &authority).await;
 
-    // Before the shield it is asked about all of it.
+    // Before the shield, it gets all of the writes.
     for write in spared(real).iter().chain(&asked(real)) {
         assert_denied(write, admin).await;
     }
@@ -274,13 +274,13 @@ async fn assert_denied(write: &Write, admin: &Client) {
     );
 }
 
-/// Makes something that may be there already.
+/// Creates an object that may already exist.
 async fn have(admin: &Client, write: Write) {
     let (status, text) = write.send(admin).await;
     assert!(status == 201 || status == 409, "{}: {text}", write.what);
 }
 
-/// In force when this returns. There is a namespace `tenant` then.
+/// Registers the hook, which is in force when this returns, and creates the namespace `tenant`.
 async fn register(admin: &Client, hook: &HookId, backend: &LabBackend, authority: &Authority) {
     have(
         admin,
@@ -325,7 +325,7 @@ async fn register(admin: &Client, hook: &HookId, backend: &LabBackend, authority
     }
 }
 
-/// A hook that says in the bodies of its errors what an API server says of another hook accuses itself and nobody else.
+/// A hook whose error bodies imitate the API server's message about another hook accuses only itself.
 pub async fn a_hook_that_frames_another_accuses_itself_alone(admin: &Client) {
     let (authority, backend) = denying("liar").await;
     let liar = validating("liar", "liar.example.com");

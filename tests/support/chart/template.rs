@@ -1,11 +1,11 @@
-//! Go templates, as far as the chart uses them. What the chart does not use is a panic with the text in question, and so is
-//! a value that is missing: Helm would print nothing for it.
+//! The subset of Go templates that the chart uses. Anything else panics with the text in question, as does a missing value,
+//! for which Helm would print nothing.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The templates of a chart: their nodes by path, and by name those that others include.
+/// The templates of a chart: parsed files by path, and named templates by name.
 pub struct Templates {
     files: BTreeMap<String, Vec<Node>>,
     named: BTreeMap<String, Vec<Node>>,
@@ -15,15 +15,15 @@ pub struct Templates {
 enum Node {
     Text(String),
     Print(Pipe),
-    /// What is asked, then what stands for yes and for no.
+    /// The condition, then the nodes for true and for false.
     If(Pipe, Vec<Self>, Vec<Self>),
-    /// The same, with what was asked as the dot.
+    /// The condition's value as the dot, and the nodes if it is true.
     With(Pipe, Vec<Self>),
-    /// Once with each item of a list as the dot.
+    /// The nodes for each item of a list as the dot.
     Range(Pipe, Vec<Self>),
 }
 
-/// Commands, each given what the one before came to as its last argument.
+/// Commands; each gets the result of the one before as its last argument.
 type Pipe = Vec<Vec<Term>>;
 
 enum Term {
@@ -40,7 +40,7 @@ enum Token {
 }
 
 impl Templates {
-    /// Reads templates by path; beside them the files of the chart that `.Files.Get` finds.
+    /// Parses templates by path. `chart_files` are the files for `.Files.Get`.
     pub fn read(templates: &BTreeMap<String, String>, chart_files: BTreeMap<String, String>) -> Self {
         let mut named = BTreeMap::new();
         let mut files = BTreeMap::new();
@@ -57,7 +57,7 @@ impl Templates {
         }
     }
 
-    /// What a template comes to.
+    /// The output of a template.
     pub fn rendered(&self, path: &str, root: &Value) -> String {
         self.printed(&self.files[path], root, root)
     }
@@ -223,7 +223,7 @@ fn indented(by: &Value, text: &str) -> String {
     lines.join("\n")
 }
 
-/// Texts and actions; whitespace beside a `-` is gone, and so are comments.
+/// Splits a template into texts and actions. Removes comments, and whitespace next to a `-`.
 fn tokens(template: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let (mut rest, mut trims) = (template, false);
@@ -271,7 +271,7 @@ fn words(action: &str) -> Vec<String> {
     words
 }
 
-/// Nodes up to an `else`, an `end` or the end of the text, which is told.
+/// Parses nodes up to an `else`, an `end` or the end of the text, and returns which it was.
 fn nodes(
     tokens: &mut impl Iterator<Item = Token>,
     named: &mut BTreeMap<String, Vec<Node>>,
@@ -310,7 +310,7 @@ fn nodes(
     (all, "")
 }
 
-/// A pipe up to a closing parenthesis or the end.
+/// Parses a pipe up to a closing parenthesis or the end.
 fn pipe<'a>(words: &mut impl Iterator<Item = &'a str>) -> Pipe {
     let mut commands = vec![Vec::new()];
     while let Some(word) = words.next() {
@@ -339,7 +339,7 @@ fn pipe<'a>(words: &mut impl Iterator<Item = &'a str>) -> Pipe {
     commands
 }
 
-/// What is known to every template.
+/// The root object of every template.
 pub fn root(namespace: &str, chart: &Value, values: &Value) -> Value {
     json!({
         "Release": {"Name": "any-release", "Namespace": namespace},

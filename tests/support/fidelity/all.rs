@@ -1,8 +1,8 @@
-//! What hookwatch believes of an API server, as cases that are played on either control plane.
+//! hookwatch's assumptions about API servers, as cases that run on both kinds of control plane.
 //!
-//! Each leaves a transcript. A real API server's is kept in `tests/fixtures/fidelity`, and the embedded one has to leave the
-//! same. What an older release says otherwise is in `tests/fixtures/fidelity-by-version`. HOOKWATCH_BLESS=1 in a run of
-//! `with_envtest` writes both.
+//! Each case produces a transcript. `tests/fixtures/fidelity` has those of a real API server, and the embedded one must
+//! produce the same. `tests/fixtures/fidelity-by-version` has the differences of older releases. HOOKWATCH_BLESS=1 in a run
+//! of `with_envtest` writes both.
 
 #![allow(
     clippy::panic,
@@ -41,15 +41,15 @@ type Playing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 /// One property of API servers.
 pub struct Case {
     pub name: &'static str,
-    /// Why the embedded one cannot know it, if so.
+    /// Why the case cannot run on the embedded control plane, if it cannot.
     pub real_only: Option<&'static str>,
-    /// The first minor release that has what it is about.
+    /// The first minor release with the feature of the case.
     since: u32,
     play: for<'a> fn(&'a mut Play) -> Playing<'a>,
 }
 
 impl Case {
-    /// When the embedded one shall give writes up, where waiting as long as a real one would only waste time.
+    /// A shorter request limit for the embedded control plane, for a case that would otherwise only wait.
     pub fn sooner(&self) -> Option<Duration> {
         (self.name == "a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time")
             .then_some(Duration::from_secs(3))
@@ -70,14 +70,14 @@ macro_rules! case {
     };
 }
 
-/// The first minor release that knows match conditions without a feature gate.
+/// The first minor release with match conditions on by default.
 pub const WITH_CONDITIONS: u32 = 28;
 
-/// The first with policies that validate, in their version 1, and with those that mutate.
+/// The first minor releases with `v1` of ValidatingAdmissionPolicy and of MutatingAdmissionPolicy.
 const WITH_POLICIES: u32 = 30;
 const WITH_MUTATING_POLICIES: u32 = 36;
 
-/// A case about what releases have since this one.
+/// A case that needs at least this minor release.
 fn since(since: u32, case: Case) -> Case {
     Case { since, ..case }
 }
@@ -87,7 +87,7 @@ fn of_conditions(case: Case) -> Case {
     since(WITH_CONDITIONS, case)
 }
 
-/// All of them.
+/// All cases.
 pub fn cases() -> Vec<Case> {
     vec![
         case!(conditions::match_conditions_are_in_force_or_dropped_without_a_word),
@@ -131,7 +131,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Plays one case and holds its transcript against the one that is kept; says why not where the release is too old.
+/// Plays a case and compares its transcript with the stored one; `Err` when the release is too old for the case.
 pub async fn play(lab: &Arc<Lab>, case: &Case, may_bless: bool) -> Result<(), String> {
     if lab.minor() < case.since {
         return Err(format!(

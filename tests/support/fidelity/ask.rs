@@ -15,7 +15,7 @@ pub struct Ask {
     pub body: Option<Value>,
     pub user: Option<String>,
     pub groups: Vec<String>,
-    /// What of a successful answer goes into the transcript, as JSON pointers.
+    /// The parts of a successful answer that go into the transcript, as JSON pointers.
     pub seeing: Vec<&'static str>,
 }
 
@@ -56,7 +56,7 @@ impl Ask {
         Self::new("DELETE", path, "application/json", None)
     }
 
-    /// As somebody else.
+    /// Sends it as another user (impersonation).
     pub fn user(mut self, name: &str, groups: &[&str]) -> Self {
         self.user = Some(name.to_owned());
         self.groups = groups.iter().map(|&group| group.to_owned()).collect();
@@ -109,7 +109,7 @@ impl Ask {
     /// The `operation` label of the metrics.
     pub fn operation(&self) -> &'static str {
         match self.verb() {
-            // Nothing is applied here that is there already.
+            // No case applies an object that already exists.
             "POST" | "APPLY" => "CREATE",
             "PUT" | "PATCH" => "UPDATE",
             "CONNECT" => "CONNECT",
@@ -139,7 +139,7 @@ impl Ask {
 pub struct Answer {
     pub status: u16,
     pub took: Duration,
-    /// Null where it is no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
     pub text: String,
     pub warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! What an API server of an older release says otherwise, by release: `tests/fixtures/fidelity-by-version/1.MINOR.json`.
+//! How older releases differ from the newest: `tests/fixtures/fidelity-by-version/1.MINOR.json`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What differs from the newest release, by case. A case that is not in it is the same.
+/// The differences from the newest release by case. Cases that are not listed are the same.
 #[derive(Serialize, Deserialize)]
 struct Older {
-    /// The release that was asked.
+    /// The exact version.
     kubernetes: String,
     cases: BTreeMap<String, Vec<Value>>,
 }
 
-/// The second number of a version, such as 36 of `v1.36.2`.
+/// The minor version, such as 36 of `v1.36.2`.
 pub fn minor(version: &str) -> u32 {
     version.split('.').nth(1).unwrap().parse().unwrap()
 }
 
-/// Holds the differences against those that are kept for the release of a transcript, or keeps them.
+/// Compares the differences with those stored for the release of a transcript, or stores them.
 pub fn compare(case: &str, transcript: &Value, mut differences: Vec<Value>, blesses: bool) {
     differences.retain(|difference| difference["at"] != "/kubernetes");
     let version = transcript["kubernetes"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! What a hung hook costs, and what a match condition gives back.
+//! The cost of a hung hook, and how match conditions restore writes.
 
 use hookwatch::domain::cluster::hook::Added;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::play::Play;
 const OWN: &str = "hookwatch";
 const OURSELVES: &str = "system:serviceaccount:hookwatch:hookwatch";
 
-/// Adds a condition to the first hook of a configuration, if it still is as expected.
+/// A JSON patch that adds a condition to the first hook of a configuration, if that is still the expected one.
 pub fn add_condition(webhook: &str, condition: BypassCondition) -> Value {
     let value = json!([{"name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default())}]);
     json!([
@@ -204,7 +204,7 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
     }
     play.wait = (ms(600), "the sum of the mutating and the longest validating");
     let (path, requests) = (configmaps("sli"), 5_u32);
-    // Of several the fastest counts: a busy machine adds to each of them.
+    // The fastest of several counts, because a busy machine slows all of them.
     let (mut hooks, mut own) = (f64::INFINITY, f64::INFINITY);
     for index in 0..requests {
         let before = sums(&play.lab.metrics().await);
@@ -216,7 +216,7 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
         hooks = hooks.min((after.all - before.all) - (after.sli - before.sli));
         own = own.min(after.sli - before.sli);
     }
-    // 200 + 100 + 300; the fourth one's 150 go by at the same time. What it takes to dial is the hooks' too.
+    // 200 + 100 + 300 ms; the fourth hook's 150 ms run in parallel. Dialling counts as time of the hooks, too.
     assert!((0.6..0.73).contains(&hooks), "{hooks} s");
     assert!(own < 0.3, "{own} s");
     play.note(
@@ -224,8 +224,8 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
         json!("the sum of the mutating and the longest validating"),
     );
 
-    // A dry run is in the request's family under a label of its own, and in the sli family not at all, or, before 1.35, as if it
-    // were none.
+    // In the request family, a dry run has its own label. The sli family does not have it at all or, before 1.35, counts it as a
+    // normal request.
     let before = sums(&play.lab.metrics().await);
     let create = Ask::post(&path, configmap("dry")).dry_run();
     play.ask("a dry run", create).await;
@@ -237,7 +237,7 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
     );
 }
 
-/// Of POST configmaps, without dry runs.
+/// Counters of POST configmaps, without dry runs.
 struct Sums {
     count: f64,
     all: f64,

@@ -1,4 +1,4 @@
-//! Denials, conditions that err, hooks in a row and side by side, and requests with less time than their hooks.
+//! Denials, erring conditions, sequential and parallel hooks, and requests with a shorter timeout than their hooks.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub async fn a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_i
     play.lab.namespace("erring").await;
     let well = backend(&play.authority, BackendRole::Validating, Behaviour::Healthy).await;
     let mut template = catch_all("", well.address(), &play.authority);
-    // Nothing that the API server writes by itself is to be refused.
+    // Do not refuse what the API server itself writes.
     template["rules"][0]["resources"] = json!(["nodes", "configmaps"]);
     template["rules"][0]["apiGroups"] = json!([""]);
     template["timeoutSeconds"] = json!(10);
@@ -122,7 +122,7 @@ pub async fn a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own
         hook["failurePolicy"] = json!(policy);
         hook["timeoutSeconds"] = json!(10);
         play.register(mutating, "hurried", &[hook]).await;
-        // The call is counted when it is given up, which may be after the answer.
+        // The call is counted when it is cancelled, which may be after the answer.
         play.hooks.clear();
         let create = Ask::post(&format!("{}?timeout=2s", configmaps("hurried")), configmap(&name));
         let kind = if mutating { "a mutating" } else { "a validating" };
@@ -143,7 +143,7 @@ pub async fn a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time(play: &
     play.lab.namespace("cut").await;
     let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let limit = play.lab.request_limit;
-    // The first one's ends before the request's, the second one's would end after it.
+    // The first hook's timeout ends before the request's, the second one's would end after it.
     let timeout = limit.as_secs() * 3 / 5;
     let hooks: Vec<Value> = ["a", "b"]
         .iter()

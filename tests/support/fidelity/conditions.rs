@@ -1,4 +1,4 @@
-//! Whether an API server knows match conditions.
+//! Whether an API server has match conditions.
 
 use hookwatch::lab::backend::{BackendRole, Behaviour};
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::hooks::{backend, configmap, configmaps, of_configmaps};
 use super::lab::{VALIDATING, configurations};
 use super::play::Play;
 
-/// Before 1.28 the field is taken, named in no warning, and not there afterwards.
+/// Before 1.28 the API server accepts the field and drops it without a warning.
 pub async fn match_conditions_are_in_force_or_dropped_without_a_word(play: &mut Play) {
     play.lab.namespace("conditions").await;
     let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;

@@ -1,10 +1,10 @@
-//! What an API server counted between two looks at its metrics.
+//! What an API server counted between two scrapes.
 
 use std::collections::BTreeMap;
 
 use super::ask::Ask;
 
-/// Families that are about hooks, by their `name` label.
+/// Metric families about hooks, with a `name` label.
 const OF_HOOKS: [&str; 6] = [
     "apiserver_admission_webhook_admission_duration_seconds_count",
     "apiserver_admission_webhook_request_total",
@@ -13,7 +13,7 @@ const OF_HOOKS: [&str; 6] = [
     "apiserver_admission_match_condition_exclusions_total",
     "apiserver_admission_match_condition_evaluation_errors_total",
 ];
-/// Families that are about requests.
+/// Metric families about requests.
 pub const REQUESTS: &str = "apiserver_request_total";
 const OF_REQUESTS: [&str; 4] = [
     REQUESTS,
@@ -25,8 +25,8 @@ const OF_REQUESTS: [&str; 4] = [
 /// Series by name and labels, labels in alphabetical order.
 pub type Counters = BTreeMap<String, f64>;
 
-/// What matters of the metrics for one request: the hooks' own series of its operation, and the series of its verb and
-/// resource. Others are moved by the API server's own writes, at times of their own.
+/// The series that matter for one request: those of the hooks with its operation, and those of its verb and resource. The
+/// API server's own writes change other series at any time.
 pub fn read(text: &str, hooks: &[String], ask: &Ask) -> Counters {
     let mut counters = Counters::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -67,7 +67,7 @@ pub fn read(text: &str, hooks: &[String], ask: &Ask) -> Counters {
     counters
 }
 
-/// What has grown.
+/// The series that have grown, and by how much.
 pub fn gained(before: &Counters, after: &Counters) -> Counters {
     after
         .iter()
@@ -81,7 +81,7 @@ pub fn gained(before: &Counters, after: &Counters) -> Counters {
         .collect()
 }
 
-/// Label names and values; none of these values has an escape in it.
+/// Label names and values. It does not handle escapes, which these values do not have.
 fn split(labels: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = labels;

@@ -1,4 +1,4 @@
-//! How an API server words the failure of a call, read as a canary's refusal is read.
+//! The API server's messages for failed calls, parsed like the refusal of a canary.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub async fn every_failed_call_is_worded_as_the_canaries_reader_knows_it(play: &
     handshake(play, &hook).await;
 }
 
-/// Writes past the hook as it is now; the refusal has to name it and be of this kind.
+/// Sends a write that matches the hook; the refusal must name the hook and have this reason.
 async fn expect(play: &mut Play, step: &str, reason: Reason) {
     let create = Ask::post(&configmaps("failing"), configmap("c")).dry_run();
     let answer = play.ask(step, create).await;
@@ -113,7 +113,7 @@ async fn behaviours(play: &mut Play, hook: &Value) {
     expect(play, "a patch from a validating hook", BadAnswer).await;
 }
 
-/// What a server does that is no server of TLS.
+/// The behaviour of a server without TLS.
 #[derive(Clone, Copy)]
 enum Rude {
     Reset,
@@ -139,7 +139,7 @@ async fn lost_connections(play: &mut Play, hook: &Value) {
 async fn serve(listener: TcpListener, rude: Rude) {
     while let Ok((mut stream, _)) = listener.accept().await {
         match rude {
-            // What is left unread makes the system send a reset.
+            // Unread input makes the kernel send a reset.
             Rude::Reset => drop(stream.read(&mut [0; 1]).await),
             Rude::Close => while stream.read(&mut [0; 4_096]).await.is_ok_and(|read| read == 4_096) {},
             Rude::PlainHttp => {
@@ -194,7 +194,7 @@ async fn certificates(play: &mut Play, hook: &Value) {
     }
 }
 
-/// A name that nobody has is left out: how its lookup fails is up to the machine's resolver.
+/// There is no case for an unknown host name: the error depends on the machine's resolver.
 async fn services(play: &mut Play, hook: &Value) {
     let service = |name: &str, port: u16| {
         json!({
@@ -214,7 +214,7 @@ async fn services(play: &mut Play, hook: &Value) {
     }
 }
 
-/// With more than 10 s the handshake has its own limit.
+/// With a timeout above 10 s, the limit of the TLS handshake applies.
 async fn handshake(play: &mut Play, hook: &Value) {
     let hung = backend(&play.authority, BackendRole::Validating, Behaviour::AcceptAndHang).await;
     at(play, hook, hung.address(), 12).await;

@@ -21,7 +21,7 @@ pub async fn backend(authority: &Authority, role: BackendRole, behaviour: Behavi
     backend
 }
 
-/// A hook that is asked about everything, under `Fail`, with 2 s.
+/// A catch-all hook with `failurePolicy: Fail` and a timeout of 2 s.
 pub fn catch_all(name: &str, address: SocketAddr, authority: &Authority) -> Value {
     json!({
         "name": name,
@@ -37,7 +37,7 @@ pub fn catch_all(name: &str, address: SocketAddr, authority: &Authority) -> Valu
     })
 }
 
-/// The same, asked about ConfigMaps only.
+/// The same for ConfigMaps only.
 pub fn of_configmaps(name: &str, address: SocketAddr, authority: &Authority) -> Value {
     let mut hook = catch_all(name, address, authority);
     hook["rules"][0]["apiGroups"] = json!([""]);

@@ -1,4 +1,4 @@
-//! A control plane of either kind, spoken to without any help: what is sent and what comes back is seen as it is.
+//! A control plane of either kind, with raw requests and answers.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 use super::ask::{Answer, Ask};
 use super::{WITH_CONDITIONS, by_version};
 
-/// A guard against a request that hangs: above what an API server allows a write.
+/// Timeout of a request: longer than an API server allows for a write.
 const LIMIT: Duration = Duration::from_secs(60);
-/// And against something that never comes about.
+/// Timeout of other waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The two kinds of webhook configurations, as URLs name them.
@@ -36,20 +36,20 @@ pub fn configurations(resource: &str, name: &str) -> String {
 /// A running control plane.
 pub struct Lab {
     pub kind: ControlPlaneKind,
-    /// What it says its version is.
+    /// The version that it reports.
     pub version: String,
     pub kubeconfig: String,
-    /// When it gives a write up.
+    /// Its limit on the duration of a write.
     pub request_limit: Duration,
     client: Client,
     beacons: Mutex<u32>,
     pub plane: Mutex<LabControlPlane>,
-    /// Last: it is removed when the processes in it have ended.
+    /// The last field, so that it is removed after the processes that use it have ended.
     pub directory: PrivateDirectory,
 }
 
 impl Lab {
-    /// Starts one; the embedded one may be told to give writes up sooner.
+    /// Starts a control plane; `sooner` is a shorter request limit for the embedded one.
     pub async fn start(kind: ControlPlaneKind, sooner: Option<Duration>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = PrivateDirectory::create().unwrap();
@@ -77,18 +77,18 @@ impl Lab {
         lab
     }
 
-    /// The second number of its version.
+    /// Its minor version.
     pub fn minor(&self) -> u32 {
         by_version::minor(&self.version)
     }
 
-    /// Sends a request and takes the answer as it is.
+    /// Sends a request and returns the raw answer.
     pub async fn send(&self, ask: &Ask) -> Answer {
         let answer = self.try_to_send(ask).await;
         answer.unwrap_or_else(|error| panic!("{} {}: {error:?}", ask.method, ask.path))
     }
 
-    /// As [`Self::send`], where the connection may break off.
+    /// Like [`Self::send`], but returns an error if the connection breaks.
     pub async fn try_to_send(&self, ask: &Ask) -> kube::Result<Answer> {
         let begin = Instant::now();
         let answer = tokio::time::timeout(LIMIT, self.client.send(ask.to_http()))
@@ -110,7 +110,7 @@ impl Lab {
         })
     }
 
-    /// Sends what has to succeed.
+    /// Sends a request that must succeed; returns the body.
     pub async fn done(&self, ask: &Ask) -> Value {
         let answer = self.send(ask).await;
         assert!(
@@ -123,7 +123,7 @@ impl Lab {
         answer.body
     }
 
-    /// Makes something that may be there already.
+    /// Creates an object that may already exist.
     pub async fn have(&self, path: &str, body: Value) {
         let answer = self.send(&Ask::post(path, body)).await;
         assert!(matches!(answer.status, 201 | 409), "{path}: {}", answer.text);
@@ -139,7 +139,7 @@ impl Lab {
         self.send(&Ask::get("/metrics")).await.text
     }
 
-    /// Takes all hooks away that an earlier case left behind.
+    /// Deletes all hooks that an earlier case left behind.
     pub async fn clear(&self) {
         for resource in [VALIDATING, MUTATING] {
             let list = self.done(&Ask::get(&configurations(resource, ""))).await;
@@ -153,11 +153,12 @@ impl Lab {
         }
     }
 
-    /// Waits until the API server goes by every webhook configuration as written.
+    /// Waits until the API server uses every webhook configuration as written.
     ///
-    /// A real one learns of its own writes by a watch, in their order. So a last configuration is written, the beacon:
-    /// once its condition is heard to err, everything before it is in force too. The error comes before any hook is called.
-    /// On a release without conditions the beacon selects the probe by a label and refuses it after all hooks were called.
+    /// A real API server learns of its own writes through a watch, in order. So this writes one more configuration, the beacon,
+    /// whose match condition errs: once a probe write gets that error, all earlier configurations are in force. The error comes
+    /// before any hook is called. On a release without match conditions, the beacon selects the probe by a label and refuses it
+    /// after all hooks were called.
     pub async fn settle(&self, resource: &str) {
         let mut beacons = self.beacons.lock().await;
         *beacons += 1;
@@ -208,7 +209,8 @@ impl Lab {
         }
     }
 
-    /// The embedded one asks nobody for permission; on a real one the cases are about admission, not about roles.
+    /// Permits everything to everyone on a real control plane, because the cases are about admission. The embedded one has no
+    /// authorization.
     async fn permit_everything(&self) {
         let subjects = ["system:authenticated", "system:unauthenticated"]
             .map(|group| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}));
@@ -232,7 +234,7 @@ impl Lab {
     }
 }
 
-/// A client that repeats nothing by itself.
+/// A client without retries.
 async fn client(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())

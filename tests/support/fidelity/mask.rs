@@ -1,8 +1,8 @@
-//! Takes out of a text what is different every time.
+//! Masks what is different in every run.
 
 use serde_json::Value;
 
-/// Fields whose values are different every time, with what stands in for them.
+/// Fields whose values differ in every run, with their masks.
 const FIELDS: [(&str, &str); 6] = [
     ("caBundle", "CA"),
     ("resourceVersion", "VERSION"),
@@ -12,14 +12,14 @@ const FIELDS: [(&str, &str); 6] = [
     ("request", "PEM"),
 ];
 
-/// What a version stands behind in a text.
+/// Prefixes of a resourceVersion in a text.
 const VERSIONS: [&str; 2] = ["resourceVersion=", "current: "];
 
 /// Masks every string of a value, and whole values by their field.
 pub fn value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            // Who wrote which field is nothing hookwatch goes by, and the embedded one keeps no account of it.
+            // The cases do not depend on managedFields, which the embedded control plane does not record here.
             fields.remove("managedFields");
             let path = fields.get("path").and_then(Value::as_str);
             let field = path.and_then(|path| path.rsplit('/').next());
@@ -29,7 +29,7 @@ pub fn value(value: &mut Value) {
             }
             for (name, inner) in fields {
                 match FIELDS.iter().find(|(field, _)| field == name) {
-                    // Names of users are theirs for good.
+                    // User names are constant.
                     Some((_, mask)) if inner.is_string() && is_changing(inner) => *inner = (*mask).into(),
                     _ => self::value(inner),
                 }
@@ -41,7 +41,7 @@ pub fn value(value: &mut Value) {
     }
 }
 
-/// Whether somebody made it up: the uid of the token file's user is its name.
+/// Whether a uid is generated: that of the token file's user is always its name.
 fn is_changing(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text != "lab-admin")
 }
@@ -76,7 +76,7 @@ pub fn text(text: &str) -> String {
     masked
 }
 
-/// Whether a text begins as a shape does: `a` a digit or a letter, `d` a digit, `h` a hexadecimal one, others themselves.
+/// Whether a text begins with a shape: `a` is a digit or letter, `d` a digit, `h` a hexadecimal digit, others are literal.
 fn is_shaped(text: &str, shape: &str) -> bool {
     let mut characters = text.chars();
     shape.chars().all(|wanted| {

@@ -1,4 +1,4 @@
-//! Writes that carry their precondition.
+//! Writes with preconditions.
 
 use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::lab::backend::{BackendRole, Behaviour};
@@ -21,7 +21,7 @@ pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_after_another_writ
     let test = |at: &str, value: &Value| json!({"op": "test", "path": at, "value": value});
     let current = play.lab.done(&Ask::get(&path)).await;
 
-    // Somebody is faster.
+    // Another writer is faster.
     play.lab
         .done(&Ask::merge_patch(
             &path,
@@ -99,7 +99,7 @@ pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_after_another_writ
     let answer = play.tell("the same again", Ask::json_patch(&path, right)).await;
     assert_eq!(answer.status, 422, "{}", answer.text);
 
-    // A version in the patch itself is a precondition as well.
+    // A resourceVersion in the patch is a precondition as well.
     let stale = json!([
         {"op": "replace", "path": "/metadata/resourceVersion", "value": current["metadata"]["resourceVersion"]},
         {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 8},
@@ -210,7 +210,7 @@ pub async fn a_hook_takes_64_conditions_and_no_name_twice(play: &mut Play) {
     ] {
         let answer = play.lab.send(&Ask::json_patch(&path, add(&condition))).await;
         assert_eq!(answer.status, 422, "{step}: {}", answer.text);
-        // How CEL's compiler draws its complaint is its own.
+        // Leave out the CEL compiler's message.
         let causes = answer.body["details"]["causes"].as_array().unwrap();
         let causes: Vec<Value> = causes
             .iter()
@@ -302,8 +302,8 @@ pub async fn the_ledger_is_an_empty_configuration_written_with_its_version(play:
     read_no_older_than_what_was_seen(play, &list).await;
 }
 
-/// The ledger's reader: what was written before is there, and a version that is yet to come, as one is after etcd was
-/// restored, ends in an answer.
+/// Reads of the ledger that must not be older than a version: earlier writes are visible, and for a future version (as after
+/// a restore of etcd) there is an answer.
 async fn read_no_older_than_what_was_seen(play: &mut Play, list: &str) {
     let read = |version: &str| {
         Ask::get(&format!(

@@ -1,4 +1,4 @@
-//! A case being played, and the transcript it leaves.
+//! Plays a case and records its transcript.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::counters::{self, Counters, REQUESTS};
 use super::lab::{Lab, MUTATING, VALIDATING, configurations};
 use super::{by_version, mask};
 
-/// What counts as at once: far from every timeout in use here, and far above what a busy machine makes of a write.
+/// Below this an answer counts as "at once": shorter than the timeouts here, longer than a write on a busy machine.
 pub const AT_ONCE: Duration = Duration::from_millis(1_200);
 /// How much longer than its timeout a call may seem to take.
 const LATE: Duration = Duration::from_millis(1_500);
-/// A request is counted when its answer is on its way; a moment later the counter has it.
+/// Longest wait for the counters: the API server counts a request shortly after it answers.
 const COUNTED_BY: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// A case that is being played.
 pub struct Play {
     pub lab: Arc<Lab>,
     pub authority: Authority,
-    /// What waiting for a hook amounts to, and what that is called in the transcript.
+    /// The expected wait for a hook, and its name in the transcript.
     pub wait: (Duration, &'static str),
-    /// Names of hooks whose counters are looked at.
+    /// Names of the hooks whose counters are recorded.
     pub hooks: Vec<String>,
     steps: Vec<Value>,
 }
@@ -42,13 +42,13 @@ impl Play {
         }
     }
 
-    /// What has been done, as a transcript.
+    /// Ends the case and returns its transcript.
     pub async fn end(self) -> Value {
         self.lab.clear().await;
         json!({"kubernetes": self.lab.version, "steps": self.steps})
     }
 
-    /// Sends a request and writes down all of it.
+    /// Sends a request and records it with its answer and counters.
     pub async fn ask(&mut self, step: &str, ask: Ask) -> Answer {
         let before = self.count(&ask).await;
         let answer = self.lab.send(&ask).await;
@@ -57,10 +57,10 @@ impl Play {
         answer
     }
 
-    /// As [`Self::ask`], again when the connection broke off.
+    /// Like [`Self::ask`], with a retry when the connection breaks.
     ///
-    /// When the time that a client gave a request is over, two parts of a real API server want to answer; if they come
-    /// in each other's way, it hangs up. Seen once in 24 requests.
+    /// When a request's timeout ends, two parts of a real API server race to answer, and sometimes it closes the connection
+    /// instead. Seen once in 24 requests.
     pub async fn ask_until_answered(&mut self, step: &str, ask: Ask) -> Answer {
         for _ in 0..5 {
             let before = self.count(&ask).await;
@@ -69,20 +69,20 @@ impl Play {
                 self.write_down(step, &ask, &answer, Some(counted));
                 return answer;
             }
-            // Nothing tells when the last has been counted.
+            // There is no signal for when the last request has been counted.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         panic!("{step}: the connection broke off five times");
     }
 
-    /// As [`Self::ask`], without a look at the counters.
+    /// Like [`Self::ask`], without the counters.
     pub async fn tell(&mut self, step: &str, ask: Ask) -> Answer {
         let answer = self.lab.send(&ask).await;
         self.write_down(step, &ask, &answer, None);
         answer
     }
 
-    /// A webhook configuration, in force when this returns; the counters of its hooks are looked at from then on.
+    /// Registers a webhook configuration, which is in force when this returns. From then on its hooks' counters are recorded.
     pub async fn register(&mut self, mutating: bool, name: &str, webhooks: &[Value]) -> Value {
         let resource = if mutating { MUTATING } else { VALIDATING };
         let names = webhooks.iter().filter_map(|hook| hook["name"].as_str());
@@ -96,7 +96,7 @@ impl Play {
         made
     }
 
-    /// Adds what is no request, but seen on one.
+    /// Adds an observation to the transcript that is not a request.
     pub fn note(&mut self, step: &str, what: Value) {
         let mut what = what;
         mask::value(&mut what);
@@ -112,7 +112,7 @@ impl Play {
         let mut earlier = Counters::new();
         loop {
             let gained = counters::gained(before, &self.count(ask).await);
-            // One series after the other is counted and read: only what stays is all.
+            // The series are not updated at once, so read until nothing changes.
             if gained == earlier && gained.keys().any(|series| series.starts_with(REQUESTS)) {
                 return gained;
             }
@@ -176,10 +176,10 @@ impl Play {
         self.steps.push(step);
     }
 
-    /// A time as a word.
+    /// A duration as a word of the transcript.
     pub fn class(&self, took: Duration) -> &'static str {
         let (wait, called) = self.wait;
-        // A timer of Go's may run out a moment early as seen from here.
+        // A Go timer may appear to fire slightly early from here.
         let nearly = wait - Duration::from_millis(30);
         if took < AT_ONCE.min(nearly) {
             "at once"
@@ -193,14 +193,14 @@ impl Play {
     }
 }
 
-/// Where the transcript of a case is.
+/// The path of a case's transcript.
 fn path(case: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/fidelity")
         .join(format!("{case}.json"))
 }
 
-/// Holds a transcript against the one that is kept, or keeps it when somebody says so.
+/// Compares a transcript with the stored one, or stores it with HOOKWATCH_BLESS.
 pub fn compare(case: &str, transcript: &Value, may_bless: bool) {
     let path = path(case);
     let blesses = may_bless && std::env::var_os("HOOKWATCH_BLESS").is_some();
@@ -235,7 +235,7 @@ pub fn compare(case: &str, transcript: &Value, may_bless: bool) {
     );
 }
 
-/// Every place where two values differ.
+/// Collects every place where two values differ.
 fn differ(at: &str, kept: &Value, found: &Value, differences: &mut Vec<Value>) {
     match (kept, found) {
         (Value::Object(left), Value::Object(right)) => {
@@ -251,7 +251,7 @@ fn differ(at: &str, kept: &Value, found: &Value, differences: &mut Vec<Value>) {
         }
         (Value::Array(left), Value::Array(right)) => {
             for index in 0..left.len().max(right.len()) {
-                // A step is best known by its name.
+                // Add the name of the step.
                 let name = left
                     .get(index)
                     .and_then(|step| step["step"].as_str())

@@ -1,4 +1,4 @@
-//! A backend that allows everything and remembers what it was asked.
+//! A backend that allows everything and records the reviews that it gets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Seen = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// See the module.
+/// The recording backend.
 pub struct Recorder {
     pub address: SocketAddr,
     seen: Seen,
@@ -41,7 +41,7 @@ impl Recorder {
         }
     }
 
-    /// What came since the last call: the URL's path and the AdmissionRequest, in the order of arrival.
+    /// The reviews since the last call, in order of arrival: the URL's path and the AdmissionRequest.
     pub fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! API servers that begin anew: what they forget, and what they need to get going.
+//! Restarts of API servers: what they forget, and what they need to start.
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,9 @@ use super::lab::{VALIDATING, configurations};
 use super::play::Play;
 use crate::engines::{assessed, config};
 
-/// A guard against what never comes about.
+/// Timeout of waits.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An API server is up within seconds, or it gives up its start after 30 s and some. Seen: 48 s.
+/// An API server either starts within seconds or exits after more than 30 s; 48 s has been seen.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(110);
 
 pub async fn a_watch_from_before_the_history_is_told_that_it_has_expired(play: &mut Play) {
@@ -47,7 +47,7 @@ pub async fn a_watch_from_before_the_history_is_told_that_it_has_expired(play: &
     watch(play, "from what a list says", &now).await;
 }
 
-/// Watches for a second and notes what comes of the object in question.
+/// Watches for a second and records the events of the object.
 async fn watch(play: &mut Play, step: &str, version: &str) {
     let path = configurations(VALIDATING, "");
     let query = "watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Dhistory";
@@ -62,7 +62,7 @@ async fn watch(play: &mut Play, step: &str, version: &str) {
             let message = object["message"].as_str().unwrap_or_default();
             json!({
                 "type": line["type"], "kind": object["kind"], "code": object["code"], "reason": object["reason"],
-                // Versions follow.
+                // Without the versions that follow.
                 "message": message.split(':').next(),
             })
         })

@@ -1,4 +1,4 @@
-//! Every condition that hookwatch writes, on every shape a request can have.
+//! Every match condition that hookwatch writes, with every kind of request.
 
 use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
@@ -48,7 +48,7 @@ pub async fn no_condition_errs_on_any_shape_of_a_request(play: &mut Play) {
                 let mut hook = catch_all(&name, recorder.address, &play.authority);
                 hook["clientConfig"]["url"] =
                     json!(format!("https://{}/{prefix}/{called}", recorder.address));
-                // Nothing slow is wanted here; a real API server's first calls on a busy machine may be.
+                // Long enough for a real API server's first calls on a busy machine.
                 hook["timeoutSeconds"] = json!(10);
                 if let Some(condition) = condition {
                     hook["matchConditions"] = json!([{
@@ -92,7 +92,7 @@ pub async fn no_condition_errs_on_any_shape_of_a_request(play: &mut Play) {
     }
 }
 
-/// The reviews of one request, without its objects; an API server writes by itself at any time.
+/// The reviews of one request, without its objects. Reviews of the API server's own writes are left out.
 fn of(ask: &Ask, seen: Vec<(String, Value)>) -> Vec<(String, Value)> {
     let user = ask.user.as_deref().unwrap_or("lab-admin");
     let mut seen: Vec<(String, Value)> = seen

@@ -1,4 +1,4 @@
-//! What the shield spares and what it does not, and what no hook is ever asked about.
+//! Which requests the shield exempts and which not, and which requests never reach a hook.
 
 use hookwatch::domain::cluster::condition::BypassCondition;
 use hookwatch::domain::cluster::hook::Added;
@@ -27,7 +27,7 @@ pub fn pod(name: &str) -> Value {
     })
 }
 
-/// A certificate request that a server would take.
+/// A certificate signing request that an API server accepts.
 pub fn signing_request() -> Value {
     use base64::Engine;
     let key = rcgen::KeyPair::generate().unwrap();
@@ -356,7 +356,7 @@ fn not_spared() -> Vec<(&'static str, Ask)> {
     ]
 }
 
-/// A policy that says nothing about anything, and what binds it; `mutating` or validating.
+/// An admission policy that matches nothing, and its binding; `mutating` or validating.
 fn policies(mutating: bool) -> [Value; 2] {
     let constraints = json!({"resourceRules": [{
         "apiGroups": ["nobody.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"],
@@ -403,13 +403,13 @@ pub async fn no_hook_is_asked_about_mutating_policies(play: &mut Play) {
     are_written_at_once(play, all).await;
 }
 
-/// A hook of each kind that hangs for everything, as long as what is returned lives; with the mutating one.
+/// Registers a catch-all hook of each kind. They hang while the returned backend lives; also returns the mutating one.
 async fn hung_for_all(play: &mut Play) -> (LabBackend, Value) {
     play.lab.namespace("exempt").await;
     let hung = backend(&play.authority, BackendRole::Validating, Behaviour::HangAfterTls).await;
     let catch_all = |name: &str| {
         let mut hook = catch_all(name, hung.address(), &play.authority);
-        // The API server writes things of its own now and then, whose calls would be counted among these.
+        // Exclude the API server's own writes, whose calls would be counted as well.
         hook["matchConditions"] = json!([{
             "name": "not-its-own", "expression": "request.userInfo.username != 'system:apiserver'",
         }]);
@@ -421,7 +421,7 @@ async fn hung_for_all(play: &mut Play) -> (LabBackend, Value) {
     (hung, hook)
 }
 
-/// Makes, changes and deletes each of these, beside something that is refused.
+/// Creates, changes and deletes each of these objects, and sends a write that is refused, for comparison.
 async fn are_written_at_once<const N: usize>(play: &mut Play, all: [(&str, &str, Value); N]) {
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     for (resource, name, body) in all {

@@ -1,4 +1,4 @@
-//! What the API servers of an incident count: an open loop of writes, each shown to every hook.
+//! The counters of an incident's API servers: an open loop of writes, each sent to every hook.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use hookwatch::domain::observe::snapshot::{ByRequestKind, Cumulative, Snapshot, 
 
 use super::{Fault, Incident, Planned};
 
-/// Writes begin in batches this far apart.
+/// Interval between batches of writes, in milliseconds.
 const BATCH: u64 = 200;
-/// What a write takes without any hook.
+/// Milliseconds of a write without hooks.
 const OWN: u64 = 3;
-/// What a healthy hook takes: far more than a refused connection.
+/// Milliseconds of a healthy hook's answer: much more than a refused connection takes.
 const ANSWER: u64 = 4;
 
 /// How one write went.
@@ -32,11 +32,11 @@ struct Call<'a> {
 enum Answered {
     Allowed,
     Denied,
-    /// With the code that the API server counts it under.
+    /// The call failed, with the code that the API server counts.
     Failed(u16),
 }
 
-/// Shows one write to the hooks: the mutating ones in turn, the validating ones all at once. `number` is `None` for a
+/// Sends one write to the hooks: the mutating ones in turn, the validating ones in parallel. `number` is `None` for a
 /// canary.
 pub fn walk(incident: &Incident, started: u64, number: Option<u64>) -> Walk<'_> {
     let mut walk = Walk {
@@ -102,7 +102,7 @@ fn answer(hook: &Planned, fault: Fault, number: u64) -> (u64, Answered) {
     }
 }
 
-/// What is counted at one moment: so many times this.
+/// Something that is counted.
 enum Counted<'a> {
     Began,
     Call(Call<'a>),
@@ -132,7 +132,7 @@ fn of(incident: &Incident, server: usize) -> Vec<(u64, Snapshot)> {
                 if !restarted {
                     (snapshot, restarted) = (fresh(Some(restart)), true);
                 }
-                // What was under way went with the process.
+                // Requests under way ended with the process.
                 if *began < restart {
                     continue;
                 }
@@ -142,7 +142,7 @@ fn of(incident: &Incident, server: usize) -> Vec<(u64, Snapshot)> {
         if let Some(restart) = restart.filter(|restart| ms >= *restart && !restarted) {
             (snapshot, restarted) = (fresh(Some(restart)), true);
         }
-        // Reads and etcd go on evenly, from the beginning of the process.
+        // Reads and etcd requests have a constant rate from the start of the process.
         let since = restart.filter(|restart| ms >= *restart).unwrap_or(0);
         let seconds = (ms - since) as f64 / 1_000.0;
         let mut reading = snapshot.clone();
@@ -160,7 +160,7 @@ fn even(count: f64, seconds_each: f64) -> Cumulative {
     }
 }
 
-/// Everything that happens on one API server in order: when, when the request began, how many times, what.
+/// Everything that one API server counts, in order: instant, start of the request, how many times, what.
 fn counted(incident: &Incident, server: usize) -> Vec<(u64, u64, f64, Counted<'_>)> {
     let mut all = Vec::new();
     let count = incident.writes * BATCH as f64 / 1_000.0;
@@ -178,7 +178,7 @@ fn counted(incident: &Incident, server: usize) -> Vec<(u64, u64, f64, Counted<'_
             all.push((call.ends, started, count, Counted::Call(call)));
         }
     }
-    // The canaries' own requests are never scaled; the API servers take them in turn.
+    // Canaries are counted one by one; the API servers get them in turn.
     for (number, started) in (200..incident.end)
         .step_by(incident.canary_every as usize)
         .enumerate()

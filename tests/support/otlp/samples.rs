@@ -1,4 +1,4 @@
-//! Metrics as a map from sample to value, from the text exposition and from OTLP, to be held against each other.
+//! Metrics as a map from sample to value, from the text exposition and from OTLP, for comparison.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub fn grows(sample: &str) -> bool {
         .any(|end| name.ends_with(end))
 }
 
-/// What a text exposition says.
+/// The samples of a text exposition.
 pub fn of_text(text: &str) -> Samples {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -27,7 +27,7 @@ pub fn of_text(text: &str) -> Samples {
         .collect()
 }
 
-/// What metrics of OTLP say.
+/// The samples of OTLP metrics.
 pub fn of_otlp<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Samples {
     let mut samples = Samples::new();
     for metric in metrics {
