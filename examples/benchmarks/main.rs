@@ -76,7 +76,7 @@ struct Part {
     targets: usize,
     #[arg(long, hide = true, default_value_t = 443)]
     port: u16,
-    /// Serve as API servers, with a body of so many megabytes
+    /// Serve metrics as API servers do, with a body of this many megabytes
     #[arg(long, hide = true)]
     serve_metrics: Option<usize>,
     /// Serve one endpoint of each Service, these

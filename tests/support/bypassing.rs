@@ -186,7 +186,7 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
     places
 }
 
-/// Loses one request or its answer, or answers it wrongly, at every place. The desired state is reached nevertheless.
+/// Loses one request or its answer, or answers it wrongly, at every place. The desired state must still be reached.
 pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> usize {
     let straight = straight(client);
     let original = read(&straight, hook).await;

@@ -84,7 +84,7 @@ struct Inner {
     connections: AtomicUsize,
 }
 
-/// See the module. Dropping it closes everything.
+/// The receiver; dropping it closes its port and connections.
 pub struct Receiver {
     pub address: SocketAddr,
     inner: Arc<Inner>,
