@@ -30,7 +30,7 @@ pub struct Counters {
     pub mean: Option<f64>,
     /// Failed calls that the policy let pass.
     pub fail_open: f64,
-    /// Match conditions that could not be evaluated.
+    /// Match conditions that could not be evaluated; zero under `Ignore`, where no request is refused for that.
     pub condition_errors: f64,
     /// The least number of requests that can have been refused for such an error, without a call.
     pub unasked: f64,
@@ -117,10 +117,10 @@ impl Counters {
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
         // Every condition may err on the same request, and if another one is false the request passes and is an exclusion.
-        let unasked = hook.filter(|hook| hook.failure_policy == FailurePolicy::Fail);
-        let unasked = unasked.map_or(0.0, |hook| {
-            let conditions = hook.match_conditions.len().max(1) as f64;
-            (series.condition_errors / conditions - series.exclusions).max(0.0)
+        let refuses = hook.filter(|hook| hook.failure_policy == FailurePolicy::Fail);
+        let (condition_errors, unasked) = refuses.map_or((0.0, 0.0), |hook| {
+            let (errors, conditions) = (series.condition_errors, hook.match_conditions.len().max(1) as f64);
+            (errors, (errors / conditions - series.exclusions).max(0.0))
         });
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
@@ -141,7 +141,7 @@ impl Counters {
             denied,
             mean,
             fail_open: series.fail_open,
-            condition_errors: series.condition_errors,
+            condition_errors,
             unasked,
             span: Some((window.from, window.to)),
         }
