@@ -74,7 +74,7 @@ pub struct DemoArguments {
     /// Leave everything running, the fault included, until interrupted
     #[arg(long)]
     pub hold: bool,
-    /// End the fault after this long, print as JSON who survived it, and wait for nothing else
+    /// End the fault after this long, print as JSON what survived it, and exit
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["hold", "with_prometheus"])]
     pub lasting: Option<Duration>,
     /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
@@ -83,7 +83,7 @@ pub struct DemoArguments {
     /// for a hook that blocks writes, 30 s for one that delays them.
     #[arg(long)]
     pub with_prometheus: bool,
-    /// Let the daemon bypass the culprit, so far and no farther: shield or skip
+    /// Let the daemon bypass the culprit, at most this far: shield or skip
     #[arg(
         long,
         value_name = "RUNG",

@@ -48,16 +48,16 @@ pub struct ServerArguments {
         default_value = "hookwatch"
     )]
     pub namespace: String,
-    /// Authorities, PEM, that the daemon's certificate may come from; in a cluster it is asked over TLS then
+    /// PEM file with the CAs of the daemon's certificate; a daemon in the cluster is then asked over TLS
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// Client certificate with its chain to show, PEM
+    /// PEM file with the client certificate and its chain
     #[arg(long, value_name = "FILE", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
-    /// Key of the client certificate, PEM
+    /// PEM file with the key of the client certificate
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
-    /// File with the token that the daemon wants
+    /// File with the bearer token for the daemon
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }

@@ -46,19 +46,19 @@ pub struct ActArguments {
 /// `hookwatch break`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BreakArguments {
-    /// The configuration, and the webhook in it; several webhooks are asked about once
+    /// The configuration, and the webhook in it; several are confirmed together
     #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, required = true)]
     pub targets: Vec<(String, String)>,
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// How far: shield or skip; or ignore, where no match condition can be added
+    /// How far to bypass: shield or skip; or ignore, where match conditions are not supported
     #[arg(long, value_parser = RequestedRung::parse, default_value = "shield")]
     pub rung: RequestedRung,
-    /// How long at most; `hookwatch restore --expired` ends what is older
+    /// Longest duration; after it `hookwatch restore --expired` ends the bypass
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
-    /// The reason, for others who find the bypass
+    /// The reason, stored with the bypass
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
     /// Do not ask for confirmation
@@ -76,10 +76,10 @@ pub struct RestoreArguments {
     /// The configuration, and the webhook in it
     #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, group = "which")]
     pub target: Option<(String, String)>,
-    /// Everything that hookwatch has changed
+    /// Every bypass
     #[arg(long, group = "which")]
     pub all: bool,
-    /// Everything past its end, and everything without a known end
+    /// Every bypass past its end, and every one without a known end
     #[arg(long, group = "which")]
     pub expired: bool,
     /// Only this kind of configuration: validating or mutating
@@ -169,10 +169,10 @@ pub struct PlanArguments {
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// How far: shield or skip; or ignore, where no match condition can be added
+    /// How far to bypass: shield or skip; or ignore, where match conditions are not supported
     #[arg(long, value_parser = RequestedRung::parse, default_value = "shield")]
     pub rung: RequestedRung,
-    /// How long at most, as for `break`
+    /// Longest duration, as for `break`
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
     /// The cluster
@@ -183,7 +183,7 @@ pub struct PlanArguments {
 /// `hookwatch freeze`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FreezeArguments {
-    /// The reason, for others who wonder
+    /// The reason, shown to everyone who looks
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
     /// The cluster, and where the action is noted
