@@ -2,7 +2,7 @@
 
 use crate::model::bypass::Form;
 use crate::model::cluster::{Cluster, HookSpec, Serving, WRITE_LIMIT};
-use crate::model::manner::{Attempt, End, Manner, Met, meet, was_gone};
+use crate::model::manner::{Attempt, End, Met, meet, was_gone};
 use crate::model::pool::Pool;
 use crate::model::timeline::Timeline;
 use crate::model::traffic::Class;
@@ -131,9 +131,6 @@ impl<'a> Writes<'a> {
             end,
             keeps: false,
         };
-        if *cluster.replicas[replica].cut_off.at(now) {
-            return (meet(&Timeline::always(Manner::Vanished), attempt(false)), None);
-        }
         let (bundle, pool) = &mut self.pools[replica][spec.service];
         if *bundle != *service.bundle.at(now) {
             (*bundle, *pool) = (*service.bundle.at(now), Pool::default());

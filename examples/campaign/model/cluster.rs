@@ -209,8 +209,6 @@ pub struct ReplicaSpec {
     pub release: Timeline<Release>,
     /// Factor on processing times from CPU shortage; 1.0 is normal.
     pub load: Timeline<f64>,
-    /// Whether the network drops everything that it sends to backends.
-    pub cut_off: Timeline<bool>,
     /// Whether it serves but has not loaded RBAC yet, so that it answers every request with 403.
     pub forbids: Timeline<bool>,
 }
@@ -223,7 +221,6 @@ impl ReplicaSpec {
             process: Timeline::always(0),
             release: Timeline::always(release),
             load: Timeline::always(1.0),
-            cut_off: Timeline::always(false),
             forbids: Timeline::always(false),
         }
     }

@@ -136,6 +136,14 @@ mod tests {
     use crate::io::lock;
     use crate::io::testing::{TestReply, TestServer, soon};
 
+    fn maintenance() -> Freeze {
+        Freeze {
+            by: "alice".into(),
+            reason: "maintenance".into(),
+            at: Time::from_unix_millis(1_000),
+        }
+    }
+
     #[tokio::test]
     async fn an_order_is_given_again_while_the_api_server_has_no_time_for_it() {
         let asked = AtomicU32::new(0);
@@ -151,13 +159,11 @@ mod tests {
             }
         })
         .await;
-        let order = Freeze {
-            by: "alice".into(),
-            reason: "maintenance".into(),
-            at: Time::from_unix_millis(1_000),
-        };
         let ledger = LedgerObject::new(&server.connection().await);
-        assert_eq!(soon(write(&ledger, Some(order))).await, Ok(PatchOutcome::Applied));
+        assert_eq!(
+            soon(write(&ledger, Some(maintenance()))).await,
+            Ok(PatchOutcome::Applied)
+        );
         let methods: Vec<String> = server.asked().into_iter().map(|it| it.method).collect();
         assert_eq!(methods, ["GET", "GET", "GET", "PATCH"]);
     }
@@ -188,13 +194,11 @@ mod tests {
             )
         })
         .await;
-        let order = Freeze {
-            by: "alice".into(),
-            reason: "maintenance".into(),
-            at: Time::from_unix_millis(1_000),
-        };
         let ledger = LedgerObject::new(&server.connection().await);
-        assert_eq!(soon(write(&ledger, Some(order))).await, Ok(PatchOutcome::Applied));
+        assert_eq!(
+            soon(write(&ledger, Some(maintenance()))).await,
+            Ok(PatchOutcome::Applied)
+        );
         let methods: Vec<String> = server.asked().into_iter().map(|it| it.method).collect();
         assert_eq!(methods, ["GET", "PATCH", "GET"]);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::cluster::{HookSpec, Routing};
 use super::super::counters::Outcome;
-use super::super::manner::{Attempt, End, Manner, Met, Stage, meet, was_gone};
+use super::super::manner::{Attempt, End, Met, Stage, meet, was_gone};
 use super::super::messages;
 use super::super::{At, SECOND, as_seconds, seconds};
 use super::{Request, Step, Touch, World};
@@ -144,22 +144,12 @@ impl World {
             home.bundles[spec.service] = bundle;
             home.pools[spec.service].clear();
         }
-        let cut_off = &cluster.replicas[replica].cut_off;
         let attempt = |open| Attempt {
             at: now,
             limit,
             latency: seconds(latency),
             open,
         };
-        if *cut_off.at(now) {
-            let nothing = super::Timeline::always(Manner::Vanished);
-            let until = cut_off.next_change(now).unwrap_or(At::MAX).min(limit);
-            let lost = Attempt {
-                limit: until,
-                ..attempt(false)
-            };
-            return (meet(&nothing, lost), None);
-        }
         let kept = home.pools[spec.service].take(now, |connection| {
             let manner = &service.backends[connection.backend].to_api;
             was_gone(manner, connection.opened, now)

@@ -36,7 +36,7 @@ fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
     let board = look(&mut tracker, &calm(at(61)), 61);
     assert_eq!((board.firing.len(), board.ended.len()), (0, 1));
     let board = look(&mut tracker, &refused, 62);
-    assert_eq!(board.firing, [], "its time begins anew");
+    assert_eq!(board.firing, [], "its time starts over");
     let board = look(&mut tracker, &refused, 92);
     assert_eq!((board.firing.len(), board.ended.len()), (1, 0), "it is not over");
     look(&mut tracker, &calm(at(121)), 121);
