@@ -7,7 +7,9 @@
 
 mod writes;
 
-use crate::breaking::Act;
+use hookwatch::domain::act::breaker::{Rung, To};
+
+use crate::breaking::{Act, Broken};
 use crate::incident::Incident;
 use crate::model::bypass::Form;
 use crate::model::timeline::Timeline;
@@ -51,14 +53,74 @@ pub struct Toll {
     pub without_breaker: Casualties,
     /// `None` when the breaker was off.
     pub with_breaker: Option<Casualties>,
+    /// Why a leader was lost with the breaker on: one of [`NO_SHIELD_HELPS`], [`NOT_IN_TIME`], [`TOO_LATE`], [`NOT_NAMED`], or the
+    /// guard rail that held a bypass back. `None` when none was lost.
+    pub lost_because: Option<&'static str>,
 }
 
-/// Computes the damage of an incident. `acts` are the breaker's changes; `None` when it was off.
-pub fn toll(incident: &Incident, acts: Option<&[Act]>) -> Toll {
+/// A leader is lost though all that is at fault is shielded from the fault's first instant, for instance to an API server that
+/// dies.
+const NO_SHIELD_HELPS: &str = "no shield helps";
+/// As before, with shields [`SHIELDED`] after the fault.
+const NOT_IN_TIME: &str = "no shield after 4 s helps";
+/// Everything at fault was bypassed, but too late.
+const TOO_LATE: &str = "too late";
+/// A webhook at fault was not bypassed, and the breaker had no reason to say why.
+const NOT_NAMED: &str = "not named";
+/// The median time until a shield is in force on a real API server.
+const SHIELDED: At = 4 * SECOND;
+
+/// Computes the damage of an incident. `broken` is what the breaker did; `None` when it was off.
+pub fn toll(incident: &Incident, broken: Option<&Broken>) -> Toll {
+    let with_breaker = broken.map(|broken| casualties(incident, &broken.acts));
     Toll {
         without_breaker: casualties(incident, &[]),
-        with_breaker: acts.map(|acts| casualties(incident, acts)),
+        with_breaker,
+        lost_because: broken
+            .filter(|_| with_breaker.is_some_and(|with| with.leaders_lost > 0))
+            .map(|broken| reason(incident, broken)),
     }
+}
+
+/// Why a leader was lost although the breaker was on.
+fn reason(incident: &Incident, broken: &Broken) -> &'static str {
+    // A fault from instant 0 is the webhook's normal behaviour.
+    let faults = || incident.faults.iter().filter(|fault| fault.from > 0);
+    let lost_with_shields = |delay: At| {
+        let shields = faults().flat_map(|fault| {
+            fault.hooks.iter().map(move |hook| Act {
+                at: fault.from + delay,
+                hook: *hook,
+                to: To::Bypass(Rung::Shield),
+                cause: None,
+            })
+        });
+        casualties(incident, &shields.collect::<Vec<_>>()).leaders_lost > 0
+    };
+    if lost_with_shields(0) {
+        return NO_SHIELD_HELPS;
+    }
+    if lost_with_shields(SHIELDED) {
+        return NOT_IN_TIME;
+    }
+    let mut all_bypassed = true;
+    for fault in faults() {
+        let span = (fault.from, fault.until);
+        for hook in &fault.hooks {
+            let mut acts = broken.acts.iter();
+            if acts.any(|act| act.hook == *hook && (span.0..=span.1).contains(&act.at)) {
+                continue;
+            }
+            all_bypassed = false;
+            if let Some(reason) = broken.held_back(*hook, span) {
+                return reason.as_str();
+            }
+        }
+    }
+    if !all_bypassed {
+        return NOT_NAMED;
+    }
+    TOO_LATE
 }
 
 fn casualties(incident: &Incident, acts: &[Act]) -> Casualties {

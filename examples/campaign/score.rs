@@ -107,7 +107,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         flaps: Flaps::of(incident, &played.trace),
         ours: false,
         breaker: breaker::reckon(incident, played),
-        toll: casualties::toll(incident, played.broken.as_ref().map(|broken| &*broken.acts)),
+        toll: casualties::toll(incident, played.broken.as_ref()),
     };
     let culprits: Vec<&Found> = score
         .found

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use hookwatch::domain::act::breaker::{Rung, To};
 
 use super::*;
-use crate::incident::draw;
+use crate::incident::{Fault, Kind, draw};
+use crate::model::cluster::Serving;
 use crate::model::manner::Manner;
 use crate::model::traffic::Place;
 
@@ -62,6 +63,30 @@ fn a_node_is_given_up_when_a_leader_lives_that_can_do_it() {
     // The nodes' Leases expire, but without a leader nothing marks the nodes NotReady.
     let long = casualties(&hanging(120, true, 10), &[]);
     assert_eq!((long.leases_expired, long.nodes_not_ready), (NODES, 0));
+}
+
+#[test]
+fn a_leader_is_lost_for_a_reason() {
+    let mut incident = hanging(120, true, 10);
+    let span = (100 * SECOND, 220 * SECOND);
+    incident.faults = vec![Fault::new(Kind::Hanging, vec![0], span, String::new())];
+    let reason = |incident: &Incident, acts: Vec<Act>| {
+        let broken = Broken {
+            acts,
+            ..Broken::default()
+        };
+        toll(incident, Some(&broken)).lost_because
+    };
+    let shield = |at: u64| vec![act(at, To::Bypass(Rung::Shield))];
+    assert_eq!(reason(&incident, Vec::new()), Some(NOT_NAMED));
+    assert_eq!(reason(&incident, shield(130)), Some(TOO_LATE));
+    assert_eq!(reason(&incident, shield(104)), None);
+    let mut cluster = (*incident.cluster).clone();
+    for replica in &mut cluster.replicas {
+        replica.serving.set(150 * SECOND, Serving::Down);
+    }
+    incident.cluster = Arc::new(cluster);
+    assert_eq!(reason(&incident, shield(104)), Some(NO_SHIELD_HELPS));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The damage to the control plane in all incidents.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -23,6 +24,9 @@ pub struct CasualtyReport {
     pub without_breaker: Sum,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with_breaker: Option<Sum>,
+    /// Why leaders were lost with it: by reason, the indexes of the incidents.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_because: BTreeMap<&'static str, Vec<u64>>,
 }
 
 impl CasualtyReport {
@@ -34,7 +38,14 @@ impl CasualtyReport {
                 .peekable();
             costs.peek().is_some().then(|| Sum::of(costs))
         };
+        let mut lost_because: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for score in scores {
+            if let Some(reason) = score.toll.lost_because {
+                lost_because.entry(reason).or_default().push(score.index);
+            }
+        }
         Self {
+            lost_because,
             without_breaker: of(|score| Some(score.toll.without_breaker)).unwrap_or_default(),
             with_breaker: of(|score| score.toll.with_breaker),
         }
@@ -77,8 +88,12 @@ impl fmt::Display for CasualtyReport {
         )?;
         self.without_breaker.line(f, "without the breaker")?;
         match &self.with_breaker {
-            Some(with) => with.line(f, "with the breaker"),
-            None => Ok(()),
+            Some(with) => with.line(f, "with the breaker")?,
+            None => return Ok(()),
         }
+        for (reason, incidents) in &self.lost_because {
+            writeln!(f, "lost: {reason:<28} {:>4} {incidents:?}", incidents.len())?;
+        }
+        Ok(())
     }
 }
