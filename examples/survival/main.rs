@@ -100,8 +100,9 @@ fn play(arguments: &Arguments, name: &str, lasting: Duration, breaker: bool) -> 
         .with_context(|| format!("starting {}", arguments.hookwatch.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "{name}: {}: {said}", output.status);
-    let result: Value =
+    let mut result: Value =
         serde_json::from_slice(&output.stdout).with_context(|| format!("reading the result of {name}"))?;
+    result["played_on"] = jiff::Zoned::now().date().to_string().into();
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)

@@ -6,6 +6,7 @@ mod leader_election;
 mod lease;
 mod ledger;
 mod node_lifecycle;
+mod passage;
 mod real;
 mod requests;
 mod startup;
@@ -18,7 +19,7 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, PostParams};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use self::kubelet::Kubelet;
@@ -27,12 +28,13 @@ use self::lease::RemoteLease;
 pub use self::ledger::Casualties;
 use self::ledger::LossLedger;
 use self::node_lifecycle::NodeLifecycle;
+use self::passage::Passage;
 use self::real::{READ_LIMIT, RealLeader, watch_nodes};
 use self::requests::ClientIdentity;
 use self::startup::StartingServer;
 use super::cluster::client_for;
 use super::control_plane::{BackendReach, LabControlPlane};
-use super::envtest::Controller;
+use super::envtest::{Controller, SecondApiServer};
 use super::workload::{LabWorkload, WorkloadRecord};
 
 /// The identity that kube-controller-manager authenticates as.
@@ -79,17 +81,21 @@ pub struct ControlPlaneClients {
     leaders: Leaders,
     ledger: Arc<LossLedger>,
     start_api_server: Arc<Notify>,
+    watches_passage: watch::Sender<bool>,
+    api_servers: usize,
     tasks: JoinSet<()>,
 }
 
 impl ControlPlaneClients {
-    /// Starts all but the API server. The outcomes of their writes are in the workload's record as well; of a real leader only
+    /// Starts all but the API server that a scenario can start. If a second one serves, kube-scheduler and every other node
+    /// write to it. The outcomes of their writes are in the workload's record as well; of a real leader only
     /// the renewals that succeed.
     ///
     /// # Errors
     /// When a client cannot be made, a real control plane refuses the nodes their rights, or a real leader does not lead.
     pub async fn start(
         control_plane: &LabControlPlane,
+        second: Option<&SecondApiServer>,
         nodes: &[String],
         workload: &LabWorkload,
     ) -> anyhow::Result<Self> {
@@ -100,7 +106,7 @@ impl ControlPlaneClients {
         let ledger = Arc::new(LossLedger::new(workload.record()));
         let mut tasks = JoinSet::new();
         let books = (workload.record(), Arc::clone(&ledger));
-        let leaders = if let Some(controllers) = control_plane.controllers()? {
+        let leaders = if let Some(controllers) = control_plane.controllers(second)? {
             let client = client_for(&kubeconfig).await?;
             follow(controllers, &client, books, &mut tasks).await?;
             Leaders::Real
@@ -115,16 +121,22 @@ impl ControlPlaneClients {
                 user: &user,
                 groups: NODE_GROUPS,
             };
-            let client = identity.client(&kubeconfig).await?;
+            let at_second = second.filter(|_| place % 2 == 1).map(SecondApiServer::kubeconfig);
+            let client = identity.client(at_second.as_ref().unwrap_or(&kubeconfig)).await?;
             let kubelet = Kubelet::new(client, node, workload.record(), Arc::clone(&ledger));
             // Nodes of a real cluster were not started in the same second.
             let share = (place + 1) as f64 / nodes.len() as f64;
             tasks.spawn(kubelet.run(kubelet::RENEW_INTERVAL.mul_f64(share)));
         }
 
+        let watches_passage = watch::Sender::new(false);
+        let at_second = second.map(SecondApiServer::kubeconfig);
+        let kubeconfigs: Vec<_> = std::iter::once(kubeconfig.clone()).chain(at_second).collect();
+        prepare_passages(&kubeconfigs, &watches_passage, &ledger, &mut tasks).await?;
+
         let start_api_server = Arc::new(Notify::new());
         let started = Arc::clone(&start_api_server);
-        let server = match control_plane.second_launch()? {
+        let server = match control_plane.second_launch()?.filter(|_| second.is_none()) {
             Some(launch) => StartingServer::real(launch, client_for(&kubeconfig).await?).await?,
             None => StartingServer::Simulated(API_SERVER.client(&kubeconfig).await?),
         };
@@ -137,6 +149,8 @@ impl ControlPlaneClients {
             leaders,
             ledger,
             start_api_server,
+            watches_passage,
+            api_servers: kubeconfigs.len(),
             tasks,
         })
     }
@@ -155,6 +169,19 @@ impl ControlPlaneClients {
     pub fn api_server_started_at(&self) -> Option<Instant> {
         self.ledger
             .server_started_at()
+            .map(tokio::time::Instant::into_std)
+    }
+
+    /// Observes from now on, by writes of its own, when the control plane's writes pass under a bypass.
+    pub fn watch_passage(&self) {
+        self.watches_passage.send_replace(true);
+    }
+
+    /// When the first of these writes was begun that passed, at the API server where that was latest; `None` until there is one
+    /// at each.
+    pub fn passed_at(&self) -> Option<Instant> {
+        self.ledger
+            .passed(self.api_servers)
             .map(tokio::time::Instant::into_std)
     }
 
@@ -197,6 +224,25 @@ async fn follow(
         tasks.spawn(RealLeader::start(controller, lease, books).await?.run());
     }
     tasks.spawn(watch_nodes(client.clone(), ledger));
+    Ok(())
+}
+
+/// Prepares to find out, once that is wanted, when the control plane's writes to each of these API servers pass under a bypass.
+async fn prepare_passages(
+    kubeconfigs: &[String],
+    wanted: &watch::Sender<bool>,
+    ledger: &Arc<LossLedger>,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    for (number, kubeconfig) in kubeconfigs.iter().enumerate() {
+        let passage = Passage::prepare(kubeconfig, number).await?;
+        let (mut wanted, ledger) = (wanted.subscribe(), Arc::clone(ledger));
+        tasks.spawn(async move {
+            if wanted.wait_for(|wanted| *wanted).await.is_ok() {
+                ledger.passes(number, passage.opens().await);
+            }
+        });
+    }
     Ok(())
 }
 
@@ -291,7 +337,7 @@ mod tests {
         };
         let workload = LabWorkload::start(&kubeconfig, &no_tenants).await.unwrap();
         let nodes = cluster.nodes();
-        let clients = ControlPlaneClients::start(&control_plane, &nodes, &workload)
+        let clients = ControlPlaneClients::start(&control_plane, None, &nodes, &workload)
             .await
             .unwrap();
         let held = async |namespace: &str, name: &str| {

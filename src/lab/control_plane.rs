@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::api::{ApiServer, ApiServerOptions, USUAL_MILLICORES};
 use super::cluster::client_for;
-use super::envtest::{Controller, Envtest, SecondLaunch, Throttle, namespace};
+use super::envtest::{Controller, Envtest, READY_LIMIT, SecondApiServer, SecondLaunch, Throttle, namespace};
 use super::script::Script;
 use super::workload::ReadFlood;
 
@@ -123,16 +123,32 @@ impl LabControlPlane {
         format!("https://{address}")
     }
 
-    /// The real kube-controller-manager and kube-scheduler, not started yet; `None` where their binaries are not installed, and
-    /// on the embedded control plane.
+    /// The real kube-controller-manager and kube-scheduler, not started yet, the latter at a second API server if one is given;
+    /// `None` where their binaries are not installed, and on the embedded control plane.
     ///
     /// # Errors
     /// When their files cannot be written.
-    pub fn controllers(&self) -> anyhow::Result<Option<[Controller; 2]>> {
+    pub fn controllers(
+        &self,
+        schedulers: Option<&SecondApiServer>,
+    ) -> anyhow::Result<Option<[Controller; 2]>> {
         match self {
             Self::Embedded(_) => Ok(None),
-            Self::Envtest(envtest) => envtest.controllers(),
+            Self::Envtest(envtest) => envtest.controllers(schedulers),
         }
+    }
+
+    /// A second API server of a real control plane, which serves.
+    ///
+    /// # Errors
+    /// On the embedded one, or when it does not start or does not become ready.
+    pub async fn second(&self) -> anyhow::Result<SecondApiServer> {
+        let launch = self.second_launch()?;
+        let second = launch
+            .context("the embedded control plane has one API server")?
+            .start()?;
+        second.ready(READY_LIMIT).await?;
+        Ok(second)
     }
 
     /// A second API server of a real control plane, not started yet; `None` on the embedded one.

@@ -34,7 +34,7 @@ use super::kubeconfig::kubeconfig;
 use super::ports::free_port;
 
 /// Longest wait until the API server is ready; seen: 4 s on an idle machine.
-const READY_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(90);
 /// Pause between two requests for `/readyz`.
 const READY_POLL: Duration = Duration::from_millis(200);
 /// Longest wait for one answer to them.
@@ -183,21 +183,26 @@ impl Envtest {
     /// # Errors
     /// When the certificate cannot be made.
     pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
-        self.kubeconfig_of("lab-admin", "system:masters", expired)
+        self.kubeconfig_of(("lab-admin", "system:masters"), expired, self.address)
     }
 
-    /// A kubeconfig of any user, by a client certificate that names user and group.
+    /// A kubeconfig of any user, by a client certificate that names user and group, for the API server at `address`.
     ///
     /// # Errors
     /// When the certificate cannot be made, or the kubeconfig has no token to replace.
-    pub fn kubeconfig_of(&self, user: &str, group: &str, expired: bool) -> anyhow::Result<String> {
+    pub fn kubeconfig_of(
+        &self,
+        (user, group): (&str, &str),
+        expired: bool,
+        address: SocketAddr,
+    ) -> anyhow::Result<String> {
         let files = &self.origin.files;
         let certificate = files.authority.issue_client(user, group, expired)?;
         let [shown, key] =
             [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
         let by_token = format!("token: {}", files.token);
         let by_certificate = format!("client-certificate-data: {shown}\n    client-key-data: {key}");
-        let kubeconfig = self.kubeconfig();
+        let kubeconfig = self.kubeconfig_for(address);
         anyhow::ensure!(kubeconfig.contains(&by_token), "the kubeconfig has no such token");
         Ok(kubeconfig.replace(&by_token, &by_certificate))
     }

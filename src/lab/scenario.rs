@@ -34,8 +34,8 @@ pub struct Scenario {
     pub not_a_hook: Option<&'static str>,
     /// Shortest time that the fault lasts, so that its cost shows.
     pub lasts_at_least: Duration,
-    /// Whether an API server is started while it lasts.
-    pub starts_api_server: bool,
+    /// What a second API server does.
+    pub second_api_server: SecondApiServerRole,
     /// Whether there are two replicas of hookwatch, of which the one that leads is killed with the fault.
     pub loses_leader: bool,
     /// Whether there are hardly any writes besides the control plane's.
@@ -43,6 +43,17 @@ pub struct Scenario {
     /// Hooks that are configured before the fault otherwise than in most scenarios.
     arranged: &'static [Arranged],
     faults: &'static [Fault],
+}
+
+/// What a second API server does in a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondApiServerRole {
+    /// There is none.
+    None,
+    /// It starts together with the fault, and must write before it serves.
+    StartsWithFault,
+    /// It serves before the fault already, and kube-scheduler and every other node write to it.
+    Serves,
 }
 
 /// A hook that is configured otherwise than in most scenarios.
@@ -182,6 +193,11 @@ impl Scenario {
                                user namespaces allowed) gives both";
         const EMBEDDED: &str = "between a real API server and a hook nothing can drop packets here that would not \
                                 drop them between hookwatch and the hook as well";
+        const ONE: &str = "the embedded control plane has one API server; two need --control-plane envtest and a \
+                           network namespace";
+        if self.second_api_server == SecondApiServerRole::Serves && reach != BackendReach::Namespace {
+            return Some(ONE);
+        }
         let needs_wall = self
             .faults
             .iter()

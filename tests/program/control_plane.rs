@@ -29,7 +29,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
     let users = LabWorkload::start(&kubeconfig, &WorkloadOptions::default())
         .await
         .unwrap();
-    let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
+    let _clients = ControlPlaneClients::start(&control_plane, None, &cluster.nodes(), &users)
         .await
         .unwrap();
     let directory = PrivateDirectory::create().unwrap();

@@ -108,7 +108,7 @@ async fn the_silent_one_is_named() {
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
     let control_plane = LabControlPlane::Envtest(envtest);
-    let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
+    let _clients = ControlPlaneClients::start(&control_plane, None, &cluster.nodes(), &users)
         .await
         .unwrap();
     let kubeconfig = directory.write("balanced", &kubeconfig).unwrap();

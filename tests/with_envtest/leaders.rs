@@ -61,7 +61,7 @@ impl RealLeadersLab {
             ..WorkloadOptions::default()
         };
         let users = LabWorkload::start(&kubeconfig, &nobody).await.unwrap();
-        let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
+        let clients = ControlPlaneClients::start(&control_plane, None, &cluster.nodes(), &users)
             .await
             .unwrap();
         assert_eq!(clients.leaders(), Leaders::Real);

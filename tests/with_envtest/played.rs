@@ -36,6 +36,7 @@ pub fn tests() -> Vec<Named> {
         "first-hook-hang",
         "path-lost",
         "two-services-hang",
+        "two-api-servers-hang",
     ]
     .map(|scenario| {
         let name = format!("breaker_loses_no_client_in_{}", scenario.replace('-', "_"));

@@ -20,7 +20,7 @@ use super::teller::Teller;
 use super::timeline::DemoEvent;
 use crate::app::terminal::view::shown::ShownAssessment;
 use crate::lab::cluster::LabHook;
-use crate::lab::scenario::{Injected, Scenario};
+use crate::lab::scenario::{Injected, Scenario, SecondApiServerRole};
 use crate::lab::workload::FirstFailure;
 
 /// How long the parts of a demo take.
@@ -192,6 +192,7 @@ impl<'a> Director<'a> {
     pub async fn survive(mut self, lasting: Duration) -> anyhow::Result<Survival> {
         self.wait_for_quiet().await?;
         let injected = self.break_it().await?;
+        self.stage.clients.watch_passage();
         let fault = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
         while fault.elapsed() < lasting {
             self.look(DemoPhase::Fault(fault.elapsed())).await?;
@@ -220,6 +221,7 @@ impl<'a> Director<'a> {
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()
                 .map(|first| after(first.began)),
+            writes_pass_after_seconds: self.stage.clients.passed_at().map(after),
             api_server_ready_after_seconds: self.stage.clients.api_server_started_at().map(after),
             innocents_bypassed: bypassed.iter().filter(|name| innocent(name)).cloned().collect(),
             bypassed,
@@ -247,7 +249,7 @@ impl<'a> Director<'a> {
         }
         self.stage.lose_leader();
         self.stage.clients.count_casualties();
-        if self.scenario.starts_api_server {
+        if self.scenario.second_api_server == SecondApiServerRole::StartsWithFault {
             self.stage.clients.start_api_server();
         }
         let broken: Vec<LabHook> = self.scenario.expected.iter().map(|it| it.hook).collect();

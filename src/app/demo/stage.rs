@@ -14,8 +14,9 @@ use crate::lab::clients::ControlPlaneClients;
 use crate::lab::cluster::{Cluster, LabHook};
 use crate::lab::control_plane::{ControlPlaneKind, LabControlPlane};
 use crate::lab::directory::PrivateDirectory;
+use crate::lab::envtest::SecondApiServer;
 use crate::lab::monitoring::{Monitoring, Programs};
-use crate::lab::scenario::{Scenario, ScenarioTarget};
+use crate::lab::scenario::{Scenario, ScenarioTarget, SecondApiServerRole};
 use crate::lab::workload::{LabWorkload, WorkloadOptions};
 
 /// Timeout of one request for an assessment.
@@ -33,6 +34,8 @@ pub struct DemoStage {
     pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
     control_plane: LabControlPlane,
+    /// Served until it is dropped.
+    _second: Option<SecondApiServer>,
     // Declared after the control plane, which is dropped first: its files are in this directory.
     directory: PrivateDirectory,
     daemon: DaemonHandle,
@@ -51,6 +54,10 @@ impl DemoStage {
     ) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
         let control_plane = LabControlPlane::start(kind, directory.path()).await?;
+        let second = match scenario.map(|scenario| scenario.second_api_server) {
+            Some(SecondApiServerRole::Serves) => Some(control_plane.second().await?),
+            _ => None,
+        };
         let kubeconfig = control_plane.kubeconfig();
         let cluster = Arc::new(Cluster::start(&kubeconfig, control_plane.reach()).await?);
         let target = ScenarioTarget {
@@ -61,7 +68,8 @@ impl DemoStage {
             scenario.arrange(&target).await?;
         }
         let workload = LabWorkload::start(&kubeconfig, &users(scenario)).await?;
-        let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
+        let nodes = cluster.nodes();
+        let clients = ControlPlaneClients::start(&control_plane, second.as_ref(), &nodes, &workload).await?;
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
@@ -93,6 +101,7 @@ impl DemoStage {
             clients,
             cluster,
             control_plane,
+            _second: second,
             directory,
             daemon,
             leader: Mutex::new(leader),

@@ -36,9 +36,11 @@ pub struct Survival {
     pub bypassed_after_seconds: Option<f64>,
     /// Until the end of the first create or update that was begun after the fault and succeeded at once.
     pub first_write_after_seconds: Option<f64>,
-    /// Until the first write of the control plane itself began that succeeded at once; for a real leader, until its renewal was
-    /// seen.
+    /// Until the first write of the control plane itself began that succeeded at once.
     pub control_plane_write_begun_after_seconds: Option<f64>,
+    /// Until the first write to kube-system in the control plane's name that passes under a bypass began, at the API server where
+    /// that was latest, whatever hookwatch says of it; `None` without a bypass.
+    pub writes_pass_after_seconds: Option<f64>,
     /// Until the API server was ready that was started together with the fault; `None` if none was started or it never was
     /// ready.
     pub api_server_ready_after_seconds: Option<f64>,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use anyhow::Context;
 
 use super::process::{Process, ProcessGuard};
 use super::server::Launch;
-use super::{Envtest, flag};
+use super::{Envtest, SecondApiServer, flag};
 
 /// All controllers that are on by default but those that write endpoints: the lab writes the EndpointSlices of its hooks itself,
 /// and a controller that finds no Pods behind their Services would empty them. Releases before 1.28 know only these names.
@@ -25,12 +26,15 @@ pub struct Controller {
 }
 
 impl Envtest {
-    /// kube-controller-manager and kube-scheduler with their default leader election, not started yet; `None` where their
-    /// binaries are not installed.
+    /// kube-controller-manager and kube-scheduler with their default leader election, not started yet, the latter at a second
+    /// API server if one is given; `None` where their binaries are not installed.
     ///
     /// # Errors
     /// When their files cannot be written.
-    pub fn controllers(&self) -> anyhow::Result<Option<[Controller; 2]>> {
+    pub fn controllers(
+        &self,
+        schedulers: Option<&SecondApiServer>,
+    ) -> anyhow::Result<Option<[Controller; 2]>> {
         let Some(binaries) = &self.controllers else {
             return Ok(None);
         };
@@ -43,15 +47,23 @@ impl Envtest {
             flag("root-ca-file", keys.join("clients.crt")),
         ];
         Ok(Some([
-            self.controller("kube-controller-manager", &binaries.manager, manager.to_vec())?,
-            self.controller("kube-scheduler", &binaries.scheduler, Vec::new())?,
+            self.controller(
+                ("kube-controller-manager", &binaries.manager),
+                self.address,
+                manager.to_vec(),
+            )?,
+            self.controller(
+                ("kube-scheduler", &binaries.scheduler),
+                schedulers.map_or(self.address, SecondApiServer::address),
+                Vec::new(),
+            )?,
         ]))
     }
 
     fn controller(
         &self,
-        name: &'static str,
-        binary: &Path,
+        (name, binary): (&'static str, &Path),
+        address: SocketAddr,
         mut arguments: Vec<OsString>,
     ) -> anyhow::Result<Controller> {
         let directory = self.origin.launch.directory.join(name);
@@ -60,7 +72,8 @@ impl Envtest {
             .create(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
         let file = directory.join("kubeconfig");
-        let kubeconfig = self.kubeconfig_of(&format!("system:{name}"), "system:authenticated", false)?;
+        let user = format!("system:{name}");
+        let kubeconfig = self.kubeconfig_of((&user, "system:authenticated"), false, address)?;
         std::fs::write(&file, kubeconfig).with_context(|| format!("writing {}", file.display()))?;
         arguments.extend([
             flag("kubeconfig", &file),

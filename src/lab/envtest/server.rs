@@ -93,7 +93,14 @@ impl Envtest {
     /// # Errors
     /// When no port is free.
     pub fn second_launch(&self) -> anyhow::Result<SecondLaunch> {
-        let address = SocketAddr::from((second_host(self.address.ip()), free_port()?));
+        let first = self.address;
+        let port = if first.ip().is_loopback() {
+            free_port()?
+        } else {
+            // All endpoints of the Service `kubernetes` have the same port: that of the API server that wrote them last.
+            first.port()
+        };
+        let address = SocketAddr::from((second_host(first.ip()), port));
         let Origin {
             launch: first,
             etcd_port,

@@ -2,20 +2,30 @@
 
 use std::time::Duration;
 
-use super::Scenario;
 use super::table::{QUIET, USUAL, all_of, arranged, at_opa, failing, one_of, suspect};
+use super::{Scenario, SecondApiServerRole};
 use crate::lab::backend::Behaviour;
 use crate::lab::cluster::HookShape;
 use crate::lab::cluster::LabHook::{Opa, Policy};
 
 /// All further shapes.
-pub static SHAPES: [Scenario; 7] = [
+pub static SHAPES: [Scenario; 8] = [
     Scenario {
         name: "hang-quiet-cluster",
         summary: "As gke-opa-outage, with a write of a user every two seconds.",
         symptom: "every create and update hangs for 10 s",
         expected: &[failing(Opa, "Hanging")],
         hardly_any_users: true,
+        faults: &[all_of(Opa, Behaviour::HangAfterTls)],
+        ..QUIET
+    },
+    Scenario {
+        name: "two-api-servers-hang",
+        summary: "As ignore-hang, and two API servers serve: a leader and some of the nodes write to each.",
+        symptom: "every create and update takes 20 s; clients that wait less give up, leaders and kubelets included",
+        expected: &[failing(Policy, "Hanging"), failing(Opa, "Hanging")],
+        second_api_server: SecondApiServerRole::Serves,
+        arranged: &[at_opa(Policy, true, 10), at_opa(Opa, true, 10)],
         faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Arranged, Expected, ExpectedHealth, Fault, Scenario};
+use super::{Arranged, Expected, ExpectedHealth, Fault, Scenario, SecondApiServerRole};
 use crate::lab::backend::Behaviour;
 use crate::lab::cluster::HookShape;
 use crate::lab::cluster::LabHook::{self, Opa, Policy, Quota};
@@ -23,7 +23,7 @@ pub(super) const QUIET: Scenario = Scenario {
     foreseen: None,
     not_a_hook: None,
     lasts_at_least: Duration::ZERO,
-    starts_api_server: false,
+    second_api_server: SecondApiServerRole::None,
     loses_leader: false,
     hardly_any_users: false,
     arranged: &[],
@@ -206,7 +206,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         symptom: "every create and update hangs for 10 s, the control plane's own and the nodes' Leases included",
         expected: &[failing(Opa, "Hanging").with("Blocking")],
         lasts_at_least: LEASES_EXPIRE,
-        starts_api_server: true,
+        second_api_server: SecondApiServerRole::StartsWithFault,
         faults: &[all_of(Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },

@@ -63,7 +63,7 @@ impl Play {
         };
         let users = LabWorkload::start(&kubeconfig, &no_tenants).await.unwrap();
         let nodes = ["node-1".to_owned(), "node-2".to_owned()];
-        let clients = ControlPlaneClients::start(&control_plane, &nodes, &users)
+        let clients = ControlPlaneClients::start(&control_plane, None, &nodes, &users)
             .await
             .unwrap();
         let own = own_namespace(case);

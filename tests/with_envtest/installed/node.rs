@@ -72,10 +72,9 @@ pub async fn it_comes_up_while_every_write_hangs() {
     }
 
     // By certificate, as deploy/README.md says: no token of a service account has to be renewed by a write.
-    let of_account = cluster
-        .envtest()
-        .kubeconfig_of(ACCOUNT, "system:serviceaccounts:hookwatch", false)
-        .unwrap();
+    let envtest = cluster.envtest();
+    let account = (ACCOUNT, "system:serviceaccounts:hookwatch");
+    let of_account = envtest.kubeconfig_of(account, false, envtest.address()).unwrap();
     let mut daemon = by_kubelet(read("hookwatch.yaml"), of_account.clone());
     let assessment = daemon.assessed("the culprit is named", is_named).await;
     assert_eq!(

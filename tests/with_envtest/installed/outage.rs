@@ -195,7 +195,12 @@ pub async fn on_a_node_without_roles_it_starts_and_says_what_it_lacks() {
     let kubeconfig = cluster.admin_kubeconfig();
     let _hanging = begin(&cluster, &kubeconfig).await;
     let account = "system:serviceaccount:hookwatch:hookwatch";
-    let of = |user: &str, group: &str| cluster.envtest().kubeconfig_of(user, group, false).unwrap();
+    let envtest = cluster.envtest();
+    let of = |user: &str, group: &str| {
+        envtest
+            .kubeconfig_of((user, group), false, envtest.address())
+            .unwrap()
+    };
     let acting = read("hookwatch.yaml").replace("autoBreak: plan", "autoBreak: on");
 
     let mut daemon = by_kubelet(acting.clone(), of(account, "system:serviceaccounts:hookwatch"));
