@@ -3,6 +3,7 @@
 use super::acting::{changed, witnesses};
 use super::*;
 use crate::act::breaker::Witness;
+use crate::cluster::hook::Labels;
 
 /// Mutating hooks that fail open and hang from 11 s on, as do the canaries of these targets. Returns the verdict on the
 /// first hook 3 s later.
@@ -122,6 +123,103 @@ fn a_webhook_that_meets_only_what_an_api_server_makes_while_it_starts_is_paid_by
     ] {
         assert!(said("CREATE", group, resource, Scope::Namespaced), "{resource}");
         assert!(!said("DELETE", group, resource, Scope::Namespaced), "{resource}");
+    }
+}
+
+/// Two mutating and two validating webhooks that fail open, hang, and meet only this resource, in this namespace where one is
+/// given. `last` is the timeout of the slower validating one. Returns the verdicts, in the order of the names.
+fn four_that_hang(
+    [group, resource]: [&str; 2],
+    namespace: Option<&str>,
+    [first, second, last]: [u64; 3],
+) -> [Verdict; 4] {
+    use HookKind::{Mutating, Validating};
+    let label = "kubernetes.io/metadata.name";
+    let of_namespace = |name: &str| Labels::from([(label.to_owned(), name.to_owned())]);
+    let hooks = [
+        ("a-mutates", Mutating, first),
+        ("b-mutates", Mutating, second),
+        ("c-validates", Validating, 1),
+        ("d-validates", Validating, last),
+    ]
+    .map(|(name, kind, seconds)| Hook {
+        id: HookId::new(kind, name, name),
+        rules: vec![HookRule {
+            api_groups: vec![group.to_owned()],
+            resources: vec![resource.to_owned()],
+            ..hook(name, 1).rules.remove(0)
+        }],
+        namespace_selector: Selector {
+            match_labels: namespace.map(of_namespace).unwrap_or_default(),
+            expressions: Vec::new(),
+        },
+        ..mutating(name, seconds)
+    });
+    let mut incident = Incident::calm(&hooks.each_ref());
+    let inventory = Inventory {
+        at: Incident::at(10_500),
+        hooks: hooks.iter().cloned().map(Arc::new).collect(),
+        namespaces: ["kube-system", "kube-node-lease"]
+            .map(|name| (name.to_owned(), of_namespace(name)))
+            .into(),
+        ..Inventory::default()
+    };
+    incident.event(10_500, Event::Inventory(Arc::new(inventory)));
+    for second in (12..=20).step_by(2) {
+        for hook in &hooks {
+            incident.silent((second - 2) * SECOND, hook, 2 * SECOND);
+            let key = (hook.id.kind, hook.id.webhook.to_string());
+            let series = incident.counters.hooks.entry(key).or_default();
+            add(&mut series.calls, 20.0, hook.timeout.as_secs_f64());
+            series.fail_open += 20.0;
+        }
+        incident.scrape(second * SECOND + 500);
+    }
+    hooks.map(|hook| incident.verdict(21 * SECOND, &hook.id.webhook))
+}
+
+/// A deadline in seconds, and what is said of it.
+type GivenUp = (u64, &'static str);
+
+const LEADERS: GivenUp = (5, "leaders give an attempt up after 5 s");
+const KUBELETS: GivenUp = (10, "kubelets give an attempt up after 10 s");
+const ANYONE: GivenUp = (34, "the API server gives a write up after 34 s");
+
+/// Classes of requests of the control plane: the name, the API group and resource, the namespace, and the deadline.
+#[rustfmt::skip] // a table
+const CLASSES: [(&str, [&str; 2], Option<&str>, GivenUp); 7] = [
+    ("A renewal of a leader's Lease", ["coordination.k8s.io", "leases"], Some("kube-system"), LEADERS),
+    ("A renewal of a node's Lease", ["coordination.k8s.io", "leases"], Some("kube-node-lease"), KUBELETS),
+    ("An update of a node's status", ["", "nodes/status"], None, KUBELETS),
+    ("An update of a Pod's status", ["", "pods/status"], None, ANYONE),
+    ("A change of an EndpointSlice", ["discovery.k8s.io", "endpointslices"], None, ANYONE),
+    ("A token for a ServiceAccount", ["", "serviceaccounts/token"], None, ANYONE),
+    ("What an API server writes while it starts", ["rbac.authorization.k8s.io", "clusterroles"], None, ANYONE),
+];
+
+#[test]
+fn each_class_pays_its_mutating_webhooks_and_the_slowest_validating_one_against_its_own_deadline() {
+    for (class, what, namespace, (deadline, given_up)) in CLASSES {
+        let [first, second] = if deadline == 34 { [8, 9] } else { [1, 2] };
+        let told = |seconds: u64| {
+            let last = seconds - first - second;
+            let verdicts = four_that_hang(what, namespace, [first, second, last]);
+            let effects = verdicts.each_ref().map(|verdict| verdict.effect);
+            let paid =
+                format!("a-mutates {first}.0 s, then b-mutates {second}.0 s, then d-validates {last}.0 s");
+            (effects, verdicts[0].evidence.join("\n"), paid)
+        };
+        let within = deadline - 1;
+        let (effects, said, paid) = told(within);
+        assert_eq!(effects, [Effect::Delaying; 4], "{class}");
+        let cost = format!("{class} waits {within}.0 s of its {deadline}.0 s for webhooks now ({paid}).");
+        assert!(said.contains(&cost), "{cost}\n{said}");
+        let (effects, said, paid) = told(deadline);
+        let (blocks, delays) = (Effect::Blocking, Effect::Delaying);
+        // Without the quicker of the validating ones it would wait as long.
+        assert_eq!(effects, [blocks, blocks, delays, blocks], "{class}");
+        let cost = format!("{class} waits {deadline}.0 s for webhooks now ({paid}); {given_up}");
+        assert!(said.contains(&cost), "{cost}\n{said}");
     }
 }
 
