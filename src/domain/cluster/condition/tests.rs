@@ -1,5 +1,8 @@
 //! The texts of conditions.
 
+use std::collections::BTreeSet;
+
+use super::spare::{LINES, SparedWriter};
 use super::*;
 use crate::cluster::hook::{Added, HookId, HookKind, HookTarget};
 use crate::cluster::matching::{RequestShape, Requester};
@@ -109,4 +112,51 @@ fn a_shield_spares_all_writes_that_schedule_a_pod_with_devices_and_no_claim_of_a
         "CREATE",
         ("resource.k8s.io", "resourceclaimtemplates", "")
     ));
+}
+
+#[test]
+fn a_shield_spares_rbac_objects_outside_the_control_planes_namespaces_for_the_api_server_alone() {
+    let added = Added {
+        own: Some("policy".to_owned()),
+        leases: vec!["policy".to_owned()],
+    };
+    let spare = Spare {
+        hookwatch_namespace: "hookwatch",
+        added: &added,
+    };
+    let mut users = BTreeSet::from([
+        "a-person",
+        "system:serviceaccount:kube-system:clusterrole-aggregation-controller",
+    ]);
+    let mut groups = BTreeSet::from(["system:masters"]);
+    for line in LINES {
+        match line.writer {
+            SparedWriter::Anyone => {}
+            SparedWriter::Group(group) => drop(groups.insert(group)),
+            SparedWriter::Users(listed) => users.extend(listed),
+        }
+    }
+    let groups: Vec<&str> = groups.into_iter().collect();
+    for (resource, namespace) in [
+        ("clusterroles", None),
+        ("clusterrolebindings", None),
+        ("roles", Some("policy")),
+        ("rolebindings", Some("tenant")),
+    ] {
+        for operation in ["CREATE", "UPDATE", "DELETE"] {
+            let shape = RequestShape {
+                namespace,
+                ..RequestShape::new(operation, ["rbac.authorization.k8s.io", "v1", resource, ""])
+            };
+            let spared = |user: &&str| {
+                let by = Requester {
+                    user,
+                    groups: &groups,
+                };
+                spare.spares(&shape, Some(by))
+            };
+            let spared: Vec<&str> = users.iter().copied().filter(spared).collect();
+            assert_eq!(spared, ["system:apiserver"], "{operation} {resource}");
+        }
+    }
 }
