@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 // What other tests share names it so.
 use hookwatch_domain as domain;
-use hookwatch_domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch_domain::act::bypass::edit::Desired;
+use hookwatch_domain::act::bypass::{OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION};
 use hookwatch_domain::act::fence::FENCE as NAME;
 use hookwatch_domain::cluster::condition::BypassCondition;
-use hookwatch_domain::cluster::hook::Added;
+use hookwatch_domain::cluster::hook::{Added, SPARE_ANNOTATION};
 use policy::{Policy, Request};
 use serde_json::{Value, json};
 
@@ -219,6 +220,51 @@ fn each_clause_of_the_fence_is_needed() {
         let found = from(world::owned()).or_else(|| from(world::without_managers()));
         let (wrong, way) = found.unwrap_or_else(|| panic!("it does without {message:?}"));
         println!("without {message:?}: {wrong}, by {way:?}");
+    }
+}
+
+/// The shield on the object is then another than the one that the fence would let through now.
+#[test]
+fn a_restore_passes_the_fence_after_the_owner_changed_what_the_shield_spares() {
+    let policy = Policy::new(&shipped(), |_| true);
+    let spares = |object: &Value, spare: Option<&str>| {
+        let mut after = object.clone();
+        let annotation = json!({"metadata": {"annotations": {SPARE_ANNOTATION: spare}}});
+        json_patch::merge(&mut after, &annotation);
+        objects::written(object, after, "owner")
+    };
+    let passes = |object: &Value, desired: &Desired| {
+        let edits = world::edits(object, desired);
+        assert!(!edits.is_empty(), "{desired:?}: {object:#}");
+        for (edit, before) in &edits {
+            let refusal = policy.asked(&update(before)).refusal(&edit.after);
+            assert_eq!(refusal, None, "{}", edit.what);
+        }
+        edits.into_iter().last().unwrap().0.after
+    };
+    let words = [
+        None,
+        Some("leases=operators"),
+        Some("leases=tenant"),
+        Some("nonsense"),
+    ];
+    for (first, then) in words.iter().flat_map(|first| words.map(|then| (*first, then))) {
+        let owned = spares(&world::owned(), first);
+        let shielded = passes(&owned, &objects::bypass(Rung::Shield));
+        let operators = shielded["webhooks"].to_string().contains("operators");
+        assert_eq!(operators, first == Some("leases=operators"), "{first:?}");
+        let changed = spares(&shielded, then);
+        assert_eq!(
+            changed["webhooks"], shielded["webhooks"],
+            "{first:?}, then {then:?}"
+        );
+        let restored = passes(&changed, &Desired::Restore);
+        let wanted = spares(&owned, then);
+        assert_eq!(
+            objects::spec(&restored),
+            objects::spec(&wanted),
+            "{first:?}, then {then:?}"
+        );
     }
 }
 

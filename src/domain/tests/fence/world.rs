@@ -295,25 +295,27 @@ fn may_skip(object: &Value) -> bool {
     }
 }
 
-/// Every edit that the daemon makes now, each of what the one before it led to.
+/// Every edit that the daemon makes now, each with what the one before it led to.
 pub fn daemon(object: &Value) -> Vec<(Move, Value)> {
+    let farther = [bypass(Rung::Skip), Desired::Probation];
+    let farther = farther.into_iter().filter(|_| may_skip(object));
+    let desired = [bypass(Rung::Shield), Desired::Restore]
+        .into_iter()
+        .chain(farther);
+    desired.flat_map(|desired| edits(object, &desired)).collect()
+}
+
+/// The edits by which the daemon gets to a desired state, each with what the one before it led to.
+pub fn edits(object: &Value, desired: &Desired) -> Vec<(Move, Value)> {
     let fenced = Author {
         fenced: true,
         ..author()
     };
-    let mut edits = Vec::new();
-    let farther = [bypass(Rung::Skip), Desired::Probation];
-    let farther = farther.into_iter().filter(|_| may_skip(object));
-    for desired in [bypass(Rung::Shield), Desired::Restore]
-        .into_iter()
-        .chain(farther)
-    {
-        let mut before = object.clone();
-        while let Ok(Plan::Edit(edit)) = plan(&before, A, &desired, &fenced, NOW) {
-            let after = patched(&before, &edit.patch).unwrap();
-            edits.push((moved(format!("the daemon: {desired:?}"), after.clone()), before));
-            before = after;
-        }
+    let (mut edits, mut before) = (Vec::new(), object.clone());
+    while let Ok(Plan::Edit(edit)) = plan(&before, A, desired, &fenced, NOW) {
+        let after = patched(&before, &edit.patch).unwrap();
+        edits.push((moved(format!("the daemon: {desired:?}"), after.clone()), before));
+        before = after;
     }
     edits
 }
