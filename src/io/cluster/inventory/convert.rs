@@ -341,10 +341,13 @@ fn selector(field: &str, selector: Option<LabelSelector>, problems: &mut Problem
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::{Value, json};
 
     use super::*;
     use crate::domain::cluster::hook::{SelectorOperator, UrlTarget};
+    use crate::domain::cluster::inventory::Inventory;
 
     fn hooks_of(kind: HookKind, configuration: Value) -> Vec<Hook> {
         hooks(
@@ -535,19 +538,22 @@ mod tests {
         }
     }
 
+    /// The two hooks of a MutatingWebhookConfiguration with an annotation, called at this place.
+    fn annotated(key: &str, value: &str, client_config: Value) -> Vec<Hook> {
+        let webhook = json!({"name": "w", "clientConfig": client_config, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "rules": [{"operations": ["CREATE"]}]});
+        let mut second = webhook.clone();
+        second["name"] = json!("w2");
+        let configuration = json!({
+            "metadata": {"name": "c", "annotations": {key: value}},
+            "webhooks": [webhook, second],
+        });
+        hooks_of(HookKind::Mutating, configuration)
+    }
+
     #[test]
     fn the_probe_annotation_goes_for_all_hooks_of_a_configuration_and_junk_is_reported() {
-        let configured = |value: &str| {
-            let webhook = json!({"name": "w", "clientConfig": {"url": "https://h"}, "sideEffects": "None",
-                "admissionReviewVersions": ["v1"], "rules": [{"operations": ["CREATE"]}]});
-            let mut second = webhook.clone();
-            second["name"] = json!("w2");
-            let configuration = json!({
-                "metadata": {"name": "c", "annotations": {PROBE_ANNOTATION: value}},
-                "webhooks": [webhook, second],
-            });
-            hooks_of(HookKind::Mutating, configuration)
-        };
+        let configured = |value: &str| annotated(PROBE_ANNOTATION, value, json!({"url": "https://h"}));
         let hooks = configured("handshake");
         assert_eq!(hooks.len(), 2);
         assert!(
@@ -563,6 +569,30 @@ mod tests {
             "{:?}",
             hooks[1].problems
         );
+    }
+
+    #[test]
+    fn an_item_of_the_spare_annotation_that_means_nothing_adds_nothing_and_is_a_problem_of_each_webhook() {
+        let service = json!({"service": {"namespace": "n", "name": "s"}});
+        let hooks = annotated(SPARE_ANNOTATION, "self,pods,leases=ops", service);
+        let added = Added {
+            own: Some("n".to_owned()),
+            leases: vec!["ops".to_owned()],
+        };
+        assert!(hooks.iter().all(|hook| hook.added == added), "{hooks:?}");
+        let inventory = Inventory {
+            hooks: hooks.into_iter().map(Arc::new).collect(),
+            ..Inventory::default()
+        };
+        // As an assessment has them.
+        let problems = inventory.all_problems();
+        let objects: Vec<&str> = problems.iter().map(|problem| &*problem.object).collect();
+        let of = |webhook: &str| format!("MutatingWebhookConfiguration \"c\", webhook \"{webhook}\"");
+        assert_eq!(objects, [of("w"), of("w2")]);
+        for problem in &problems {
+            let says = "annotation hookwatch.dev/spare: \"pods\" is ignored: ";
+            assert!(problem.what.starts_with(says), "{problem:?}");
+        }
     }
 
     #[test]
