@@ -164,7 +164,7 @@ thresholds! {
     /// A hook that is dead by our probes alone is named after this long.
     dead_alone: Duration = s(5);
     /// A hook whose failures are ignored is dead only after this long, where silence is what tells, however short its timeout: a
-    /// timeout of 1 s is over before a hook that has become slow gives its first late answer. A refusal need not last so long.
+    /// pause of a second or two exceeds a timeout of 1 s. A refusal need not last so long.
     dead_silent: Duration = s(5);
     /// Between two probes no one sees a backend die: the interval, and a second.
     between_probes: Duration = s(6);
