@@ -15,6 +15,7 @@ use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, FailurePolicy, Hook, HookId, HookKind};
 use crate::observe::canaries::CanaryAccusation;
 use crate::observe::canary::{CallFailureReason, CanaryTarget};
+use crate::observe::history::OnlyAt;
 use crate::observe::observations::Spared;
 use crate::observe::pooled::DeadConnection;
 use crate::observe::probing::{BackendState, Dead};
@@ -58,6 +59,8 @@ pub struct Evidence<'a> {
     pub failed_open: bool,
     /// The span that is the best evidence of the present.
     pub counters: Counters,
+    /// The only API server that gets no answer from it, while others do; `None` for a name that several webhooks share.
+    pub only_at: Option<OnlyAt<'a>>,
     /// Slow calls that the API server counted.
     pub slowness: Option<Slowness>,
     /// Seconds per call in calm times; `None` before that is known.
@@ -131,6 +134,7 @@ impl<'a> Evidence<'a> {
             spans: Default::default(),
             failed_open: false,
             counters: Counters::default(),
+            only_at: None,
             slowness: None,
             usual: scene.plane.baseline.hook(&key),
             excess_share: scene.excess.share(&key),
@@ -216,6 +220,8 @@ impl<'a> Evidence<'a> {
         self.failed_open = self.spans[1].fail_open >= 1.0;
         self.leave_out_what_is_over();
         self.counters = Counters::choose(&self.spans, &self.probes, was_failing);
+        self.only_at = self.scene.plane.one_sided.get(key).copied();
+        self.only_at = self.only_at.filter(|_| !self.ambiguous);
         let slow_before = self.before.filter(|before| before.cause == Some(Cause::Slow));
         let slow_since = slow_before.and_then(|before| before.since);
         self.slowness = Slowness::of(&self.spans, self.usual, slow_since);

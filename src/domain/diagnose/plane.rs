@@ -5,13 +5,13 @@ mod elsewhere;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::hook::Subject;
+use crate::cluster::hook::{HookKind, Subject};
 use crate::cluster::matching::LEASES;
 use crate::diagnose::scene::Before;
 use crate::diagnose::verdict::{NonHookCause, Verdict};
 use crate::observe::canaries::Canaries;
 use crate::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use crate::observe::history::{Baseline, Window, Windows};
+use crate::observe::history::{Baseline, OnlyAt, Window, Windows};
 use crate::observe::snapshot::{Cumulative, Results, WriteOperation};
 use crate::thresholds as t;
 use crate::time::Time;
@@ -32,6 +32,8 @@ pub struct PlaneEvidence<'a> {
     pub unanswered: Option<&'a str>,
     /// A sentence on an API server that stopped answering while others go on.
     pub sick: Option<String>,
+    /// Hooks from which only one of several API servers gets no answer, as hookwatch's own scrapes show.
+    pub one_sided: BTreeMap<(HookKind, String), OnlyAt<'a>>,
     /// Scrapes are not answered, and no webhook's backend answers either: hookwatch's own network may be at fault.
     pub cut_off: bool,
 }

@@ -122,7 +122,7 @@ rules! {
         Hit::new(said, Some(worst.since)).when(worst.is_path() && !worst.was_alive)
     };
     /// The API server's side says that calls fail, and no backend answers a probe.
-    "calls-fail-and-probes", Failing, 0.99 0.96, words::late, |e| {
+    "calls-fail-and-probes", Failing, 0.99 0.96, words::reached, |e| {
         let (worst, _) = e.worst()?;
         Hit::new(worst.cause, Some(worst.since)).when(e.api_says_so && !e.way_may_be_gone(worst))
     };

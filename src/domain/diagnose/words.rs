@@ -194,10 +194,13 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     all
 }
 
-/// How long a canary waits, and what it means that hookwatch reaches it and the API server does not.
+/// How long a canary waits, which API server alone does not reach it, or what it means that hookwatch reaches it and no API server
+/// does.
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
-    if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
+    if let Some(only) = &evidence.only_at {
+        said.push(evidence.scene.seen.history.sentences(only, evidence.scene.now));
+    } else if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
         let path = "hookwatch reaches it and the API server does not. Check the firewall, tunnel, proxy and routes \
                     between the control plane and the Pods.";
         said.push(path.to_owned());

@@ -3,6 +3,8 @@
 //! Differences are taken per process only. Behind a load balancer one address leads to several processes, and the difference
 //! between the counters of two of them means nothing. `process_start_time_seconds` tells them apart.
 
+mod one_sided;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use super::snapshot::{Counted, HookSeries, Scrape, Snapshot, WriteSeries};
 use crate::cluster::hook::HookKind;
 use crate::time::Time;
 use crate::{row, thresholds as t};
+
+pub use one_sided::{OnlyAt, ServerKey, behind};
 
 /// Most processes remembered, of all targets together; a new one replaces the one that was read least recently.
 const MAX_REPLICAS: usize = 64;

@@ -137,6 +137,16 @@ impl HookSeries {
         let unanswered = self.codes.get(&503).copied().unwrap_or_default();
         self.failed().max(unanswered)
     }
+
+    /// Calls to which the hook returned something, even an error or a patch that cannot be applied.
+    pub fn reached(&self) -> f64 {
+        self.answered() + self.own_errors() + self.rejections.internal
+    }
+
+    /// Calls from which nothing came back.
+    pub fn lost(&self) -> f64 {
+        (self.unanswered() - self.own_errors() - self.rejections.internal).max(0.0)
+    }
 }
 
 /// CREATE or UPDATE, called a write in all messages. The API server's verbs map to it.

@@ -159,6 +159,7 @@ pub(super) fn plane<'a>(
         unanswered,
         cut_off: unanswered.is_some() && seen.self_doubt(&seen.states(now), now),
         sick: sick.first().map(|sick| sick.sentence(now)),
+        one_sided: seen.history.one_sided(windows, now),
     }
 }
 

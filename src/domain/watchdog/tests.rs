@@ -16,6 +16,7 @@ mod forged;
 mod incident;
 mod measured;
 mod misleading;
+mod one_server;
 mod overload;
 mod path;
 mod refused;

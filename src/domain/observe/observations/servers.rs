@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::observe::history::{History, ServerProcess};
+use crate::observe::history::{History, ServerProcess, behind};
 use crate::observe::node_leases::NodeLeases;
 use crate::observe::readiness::{ReadinessMemory, ReadyReport, is_start_up};
 use crate::observe::snapshot::{ScrapeFailure, ScrapeFailureReason};
@@ -203,11 +203,7 @@ impl Servers {
                 continue;
             }
             let silent = Self::silent_behind(history, target, state, now).into_iter();
-            sick.extend(silent.map(|SilentView { started, since }| {
-                let one = |started| format!("the one started at {started}");
-                let which = started.map_or_else(|| "one of them".to_owned(), one);
-                note(format!("of the API servers behind {target} {which}"), since)
-            }));
+            sick.extend(silent.map(|SilentView { started, since }| note(behind(target, started), since)));
         }
         sick
     }

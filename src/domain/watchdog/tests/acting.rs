@@ -37,6 +37,7 @@ impl Incident {
             canaries: &seen.canaries,
             unanswered: None,
             sick: None,
+            one_sided: BTreeMap::new(),
             cut_off: false,
         };
         let scene = Scene::new(seen, &plane, verdicts, now);

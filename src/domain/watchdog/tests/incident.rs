@@ -174,36 +174,24 @@ impl Incident {
 
     /// Counts writes that ended since the last scrape, with their mean seconds in total and without webhooks.
     pub(super) fn count_writes(&mut self, count: f64, seconds_each: f64, sli_each: f64) {
-        let key = WriteKey {
-            operation: WriteOperation::Create,
-            group: String::new(),
-            resource: "configmaps".into(),
-            subresource: String::new(),
-        };
-        let series = self.counters.writes.entry(key).or_default();
-        add(&mut series.duration, count, seconds_each);
-        add(&mut series.sli, count, sli_each);
-        self.counters.write_results.ok += count;
+        count_writes(&mut self.counters, count, seconds_each, sli_each);
     }
 
     pub(super) fn count_calls(&mut self, webhook: &str, count: f64, seconds_each: f64) -> &mut HookSeries {
-        let series = self
-            .counters
-            .hooks
-            .entry((HookKind::Validating, webhook.to_owned()))
-            .or_default();
-        add(&mut series.calls, count, seconds_each);
-        add(&mut series.writes, count, seconds_each);
-        series
+        count_calls(&mut self.counters, webhook, count, seconds_each)
     }
 
     pub(super) fn scrape(&mut self, ms: u64) {
+        self.scraped(ms, "10.0.0.1:6443", self.counters.clone());
+    }
+
+    pub(super) fn scraped(&mut self, ms: u64, target: &str, snapshot: Snapshot) {
         let scrape = Scrape {
-            target: "10.0.0.1:6443".into(),
+            target: target.to_owned(),
             at: Self::at(ms),
             took: Duration::ZERO,
             bytes: 0,
-            snapshot: self.counters.clone(),
+            snapshot,
             complaints: Complaints::default(),
         };
         self.event(ms, Event::Scraped(Box::new(scrape)));
@@ -242,6 +230,34 @@ impl Incident {
         incident.silent(11 * SECOND, hook, 2 * SECOND);
         incident
     }
+}
+
+/// Counts writes at one API server, with their mean seconds in total and without webhooks.
+pub(super) fn count_writes(counters: &mut Snapshot, count: f64, seconds_each: f64, sli_each: f64) {
+    let key = WriteKey {
+        operation: WriteOperation::Create,
+        group: String::new(),
+        resource: "configmaps".into(),
+        subresource: String::new(),
+    };
+    let series = counters.writes.entry(key).or_default();
+    add(&mut series.duration, count, seconds_each);
+    add(&mut series.sli, count, sli_each);
+    counters.write_results.ok += count;
+}
+
+/// Counts calls at one API server.
+pub(super) fn count_calls<'a>(
+    counters: &'a mut Snapshot,
+    webhook: &str,
+    count: f64,
+    seconds_each: f64,
+) -> &'a mut HookSeries {
+    let key = (HookKind::Validating, webhook.to_owned());
+    let series = counters.hooks.entry(key).or_default();
+    add(&mut series.calls, count, seconds_each);
+    add(&mut series.writes, count, seconds_each);
+    series
 }
 
 pub(super) fn add(cumulative: &mut Cumulative, count: f64, seconds_each: f64) {

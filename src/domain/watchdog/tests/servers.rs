@@ -13,17 +13,7 @@ impl Incident {
             process_start: Some(started),
             ..self.counters.clone()
         };
-        self.event(
-            ms,
-            Event::Scraped(Box::new(Scrape {
-                target: target.to_owned(),
-                at: Self::at(ms),
-                took: Duration::ZERO,
-                bytes: 0,
-                snapshot,
-                complaints: Complaints::default(),
-            })),
-        );
+        self.scraped(ms, target, snapshot);
     }
 
     fn no_answer(&mut self, ms: u64, target: &str) {
