@@ -1,5 +1,11 @@
 //! Untrusted text, made harmless for a terminal, and its width there.
 
+#![deny(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types
+)]
+
 use std::fmt;
 use std::ops::Deref;
 

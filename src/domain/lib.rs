@@ -1,9 +1,18 @@
 //! The pure core: hookwatch's knowledge and decisions.
 //!
 //! No async, no clock, no client, no log, no metrics crate. Observations and their times come in as values; assessments
-//! and effects go out as values. It is a package of its own, so that the compiler enforces that.
+//! and effects go out as values. It is a package of its own, so that the compiler enforces that; what of the standard library it
+//! does without is in `clippy.toml`.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types
+    )
+)]
 
 pub mod act;
 pub mod audit;

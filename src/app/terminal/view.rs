@@ -1,6 +1,12 @@
 //! What `hookwatch top` draws: a function of what was seen, of what was typed, and of the size of the terminal.
 //!
-//! Nothing here reads a clock, does I/O or touches a terminal; a repository test checks that.
+//! Nothing here reads a clock, does I/O or touches a terminal: the lints see to the standard library, a repository test to the rest.
+
+#![deny(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types
+)]
 
 mod canvas;
 mod curve;

@@ -6,8 +6,6 @@
 pub struct Mentions {
     /// Every path of two names or more, and every import. Within the crate a path begins with `crate`.
     pub paths: Vec<Vec<String>>,
-    /// Every single word outside of comments and strings.
-    pub words: Vec<String>,
     /// Modules that exist in tests only and stand in files of their own.
     pub test_modules: Vec<String>,
 }
@@ -216,7 +214,6 @@ impl Reader<'_> {
         };
         let continued = before(1) == "::" && before(2) == ">" && !["-", "="].contains(&before(3));
         let mut path = vec![self.token(0).to_owned()];
-        self.found.words.push(path[0].clone());
         self.at += 1;
         while self.token(0) == "::" && is_name(self.token(1)) {
             path.push(self.token(1).to_owned());
