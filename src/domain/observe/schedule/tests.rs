@@ -351,3 +351,10 @@ impl Sim {
         self.now.since(began)
     }
 }
+
+/// The median and the longest over this many seeds.
+fn median_and_longest(seeds: u64, found: impl Fn(u64) -> Duration) -> (Duration, Duration) {
+    let mut all: Vec<Duration> = (0..seeds).map(found).collect();
+    all.sort();
+    (all[all.len() / 2], all[all.len() - 1])
+}
