@@ -285,3 +285,54 @@ fn no_budget_is_smaller_than_what_a_hook_takes_that_is_alone() {
     assert_eq!(RATES.of_backend(false), 2.0);
     assert_eq!(RATES.of_backend(true), 5.0);
 }
+
+/// For each interval, the largest share of its probes that began in one tenth of it.
+fn largest_shares(sim: &Sim, from: Time) -> Vec<f64> {
+    let mut tenths: BTreeMap<u128, BTreeMap<u128, usize>> = BTreeMap::new();
+    let (interval, tenth) = (RATES.interval.as_millis(), RATES.interval.as_millis() / 10);
+    for (at, _) in &sim.made {
+        // Ticks end a tick after `from`.
+        let after = at.since(from).as_millis() - 1;
+        let of_interval = tenths.entry(after / interval).or_default();
+        *of_interval.entry(after / tenth).or_default() += 1;
+    }
+    let counts = tenths.values().map(|tenths| tenths.values());
+    let shares =
+        counts.map(|counts| *counts.clone().max().expect("one") as f64 / counts.sum::<usize>() as f64);
+    shares.collect()
+}
+
+#[test]
+fn probes_past_the_budget_begin_evenly_and_those_within_it_drift_apart() {
+    let webhooks = |count| (0..count).map(|nth| hook(nth, nth, "/", 0..1)).collect();
+    // Twice as many as fit.
+    let mut crowded = Sim::new(webhooks(1_000), 11);
+    crowded.run(s(60));
+    let mut by_tick: BTreeMap<Time, usize> = BTreeMap::new();
+    crowded
+        .made
+        .iter()
+        .for_each(|(at, _)| *by_tick.entry(*at).or_default() += 1);
+    let counts: Vec<usize> = by_tick.values().copied().collect();
+    assert_eq!(
+        (counts.len(), counts[0]),
+        (600, 50),
+        "a quarter of a second's begin at once"
+    );
+    assert!(counts[1..].iter().all(|count| *count == 20), "{counts:?}");
+
+    // They are all new at once, and within the budget even then only for a moment.
+    let mut sim = Sim::new(webhooks(200), 11);
+    for (after, largest) in [(s(0), 0.34), (s(240), 0.2), (s(540), 0.15)] {
+        sim.run(after);
+        sim.made.clear();
+        let from = sim.now;
+        sim.run(s(60));
+        let shares = largest_shares(&sim, from);
+        assert_eq!(shares.len(), 12);
+        assert!(
+            shares.iter().all(|share| *share <= largest),
+            "{largest}: {shares:?}"
+        );
+    }
+}
