@@ -1,5 +1,7 @@
 //! The breaker when the ledger cannot be read or written.
 
+use std::collections::BTreeSet;
+
 use super::super::*;
 use super::incident::{Incident, at, held_by_another, hook, ours, policy};
 use crate::act::fence::AutoBreak;
@@ -142,6 +144,29 @@ fn write_ledger(incident: &mut Incident, line: Option<BookEntry>) {
     incident.observe(Observation::LedgerShows(ResourceVersion::new(
         &incident.ledger.0.to_string(),
     )));
+}
+
+/// Replicas learn from each other by the ledger and by the objects, and by nothing else.
+#[test]
+fn what_a_follower_saw_is_no_witness_for_a_leader_that_has_one_of_its_own() {
+    for shielded in [false, true] {
+        let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield, Rung::Skip]);
+        incident.wait(5);
+        incident.fails(Cause::Hanging);
+        incident.facts.witnesses = BTreeSet::from([Witness::Probes]);
+        if shielded {
+            incident.another_writer_writes(ours(Rung::Shield, false));
+        }
+        for _ in 0..30 {
+            // The follower still sees it fail, and says so again and again.
+            line_of_another(&mut incident);
+            incident.wait(10);
+        }
+        assert_eq!(incident.changes, [], "shielded by the follower: {shielded}");
+        incident.facts.witnesses.insert(Witness::Canary);
+        incident.wait(90);
+        assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
+    }
 }
 
 #[test]
