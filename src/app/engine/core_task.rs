@@ -176,42 +176,168 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::app::engine::clock;
+    use crate::domain::cluster::hook::{
+        Endpoint, Hook, HookKind, HookTarget, ProbeLevel, ServiceState, ServiceTarget,
+    };
+    use crate::domain::observe::probe::{
+        CertificateFacts, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeReport,
+    };
+    use crate::domain::observe::schedule::{Ask, ProbeRoom, Rates, Schedule, ScheduledProbe};
     use crate::io::report::metrics::Metrics;
 
-    /// A minute off, `HookwatchBlind` fires.
-    #[tokio::test(start_paused = true)]
-    async fn metrics_are_dated_by_the_wall_clock_however_far_it_has_stepped_from_the_daemons() {
-        let (began, start) = (tokio::time::Instant::now(), Time::from_unix_millis(1_000_000));
-        let (events, incoming) = mpsc::channel(1);
+    fn core(clock: Clock) -> Core {
         let (publish, assessment) = watch::channel(None);
-        let shown = Reported {
-            assessment,
-            metrics: Arc::new(Metrics::new().unwrap()),
-            certificates: Arc::default(),
-            past: Arc::default(),
-        };
-        let core = Core {
+        Core {
             watchdog: Watchdog::new("hookwatch"),
-            clock: Arc::new(move || start + began.elapsed()),
-            shown: shown.clone(),
+            clock,
+            shown: Reported {
+                assessment,
+                metrics: Arc::new(Metrics::new().unwrap()),
+                certificates: Arc::default(),
+                past: Arc::default(),
+            },
             recorder: None,
             attend: watch::channel(Attention::default()).0,
             publish,
             judge: watch::channel(None).0,
             announcements: None,
-            events,
+            events: mpsc::channel(1).0,
             tracer: Tracer::default(),
-        };
+        }
+    }
+
+    fn gauge(shown: &Reported, name: &str) -> f64 {
+        let families = shown.families();
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        family.get_metric()[0].get_gauge().get_value()
+    }
+
+    /// A minute off, `HookwatchBlind` fires.
+    #[tokio::test(start_paused = true)]
+    async fn metrics_are_dated_by_the_wall_clock_however_far_it_has_stepped_from_the_daemons() {
+        let (began, start) = (tokio::time::Instant::now(), Time::from_unix_millis(1_000_000));
+        let (_events, incoming) = mpsc::channel(1);
+        let core = core(Arc::new(move || start + began.elapsed()));
+        let shown = core.shown.clone();
         let running = tokio::time::timeout(Duration::from_secs(5), core.run(incoming)).await;
         assert!(running.is_err(), "it runs until it is stopped");
-        let families = shown.families();
-        let mut timestamps = families
-            .iter()
-            .filter(|family| family.name() == "hookwatch_assessment_timestamp_seconds");
-        let dated = timestamps.next().unwrap().get_metric()[0].get_gauge().get_value();
+        let dated = gauge(&shown, "hookwatch_assessment_timestamp_seconds");
         let off = (clock()().unix_seconds() - dated).abs();
         assert!(off < 60.0, "{off} s off");
+    }
+
+    /// What a thread logs.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).write(text)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A webhook of one Service with this many endpoints.
+    fn webhook(endpoints: u16) -> (Arc<Hook>, Option<Ask>) {
+        let endpoints = (0..endpoints).map(u16::to_be_bytes);
+        let endpoints = endpoints.map(|[high, low]| Endpoint::ready(([10, 0, high, low], 8443).into()));
+        let target = HookTarget::Service(ServiceTarget {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+            port: 443,
+            path: "/".to_owned(),
+            service: ServiceState::Found {
+                cluster_ip: None,
+                endpoints: endpoints.collect(),
+                by_hand: false,
+            },
+        });
+        let ask = Ask {
+            level: ProbeLevel::Http,
+            request: "/".into(),
+        };
+        let hook = Hook::new(HookId::new(HookKind::Validating, "c", "w"), target);
+        (Arc::new(hook), Some(ask))
+    }
+
+    fn answered(attempt: &ScheduledProbe, now: Time) -> ProbeReport {
+        ProbeReport {
+            hook: attempt.hooks[0].id.clone(),
+            backend: attempt.target.backend.clone(),
+            level: attempt.ask.level,
+            connection: attempt.connection,
+            started: now,
+            took: Duration::ZERO,
+            phases: PhaseDurations::default(),
+            outcome: ProbeOutcome::Answered(ProbeAnswer::Http { status: 405 }),
+            certificates: CertificateFacts::default(),
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn late_probes_are_a_line_in_the_log_and_a_figure_in_the_assessment_and_the_metric_until_they_are_on_time()
+     {
+        let now = Arc::new(Mutex::new(Time::from_unix_millis(1_000_000)));
+        let time = Arc::clone(&now);
+        let mut core = core(Arc::new(move || *lock(&time)));
+        let log = Log::default();
+        let writer = log.clone();
+        let logging = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let _logging = tracing::subscriber::set_default(logging.with_ansi(false).finish());
+        let rates = Rates {
+            interval: Duration::from_secs(5),
+            alert_interval: Duration::from_secs(1),
+            per_second: 200,
+            per_backend: 2,
+            per_backend_alert: 5,
+        };
+        let room = ProbeRoom {
+            free: 256,
+            scarce: 128,
+        };
+        let (mut schedule, mut reports) = (Schedule::new(rates, 1), 0);
+        // 1,500 are three times as many as fit into an interval.
+        for (endpoints, fits) in [(1_500, false), (1, true)] {
+            schedule.take_inventory(&[webhook(endpoints)], false, *lock(&now));
+            for _ in 0..600 {
+                let now = {
+                    let mut now = lock(&now);
+                    *now = *now + Duration::from_millis(100);
+                    *now
+                };
+                for attempt in schedule.start(room, |_| false, now) {
+                    schedule.finished(attempt.number, &answered(&attempt, now), now);
+                }
+                let Some(pace) = schedule.pace(now) else { continue };
+                reports += 1;
+                let late = pace.stretch.as_ref().map_or(pace.late, |stretch| stretch.late);
+                core.take(Event::ProbePace(pace));
+                core.take(Event::Tick);
+                let shown = core.shown.assessment.borrow().clone().unwrap();
+                assert_eq!(shown.sources.probes.late_seconds, late.as_secs_f64());
+                assert_eq!(
+                    gauge(&core.shown, "hookwatch_probes_late_seconds"),
+                    late.as_secs_f64()
+                );
+            }
+            let late = gauge(&core.shown, "hookwatch_probes_late_seconds");
+            assert_eq!(late == 0.0, fits, "{late} s");
+        }
+        assert!(reports > 10, "{reports} reports and two lines");
+        let log = String::from_utf8(lock(&log.0).clone()).unwrap();
+        let said: Vec<&str> = log.lines().filter(|line| line.contains("probes are")).collect();
+        let [late, on_time] = said[..] else {
+            panic!("{log}")
+        };
+        assert!(late.contains("WARN") && late.contains("probes are late: probes.mostPerSecond is used up"));
+        assert!(on_time.contains("INFO") && on_time.contains("probes are on time again"));
     }
 }
