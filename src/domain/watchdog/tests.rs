@@ -19,6 +19,7 @@ mod misleading;
 mod one_server;
 mod overload;
 mod path;
+mod problems;
 mod refused;
 mod replica;
 mod sabotage;
