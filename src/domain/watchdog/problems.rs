@@ -7,6 +7,7 @@ use super::Watchdog;
 use crate::cluster::inventory::{Inventory, Problem};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::verdict::Verdict;
+use crate::observe::pooled::MAX_POOLED;
 use crate::time::Time;
 
 /// Within this time as many changes of endpoints as are remembered are too many. An inventory is made up to ten times a second, so of
@@ -39,7 +40,7 @@ impl Watchdog {
         problems
     }
 
-    /// Services whose endpoints change too fast to be judged.
+    /// Services whose endpoints change too fast to be judged, or whose backends keep no connection open.
     fn hard_to_probe(&self, inventory: &Inventory, now: Time) -> BTreeSet<Problem> {
         let seen = &self.seen;
         let churning = seen.changes.churning(now.before(CHURN)).map(|hook| {
@@ -47,7 +48,16 @@ impl Watchdog {
                         judged. Find what changes them: kubectl get endpointslices --watch";
             (hook, what.to_owned())
         });
-        let problems = churning.filter_map(|(hook, what)| {
+        // With more backends than that, hookwatch itself closes the connections to some of them.
+        let closing = seen.pooled.closing().filter(|_| seen.pace.targets <= MAX_POOLED);
+        let closing = closing.map(|(hook, backend)| {
+            let what = format!(
+                "{backend} closes each connection before the next probe, so the API server needs a TLS handshake for most \
+                 calls. Let its server keep idle connections for 90 s"
+            );
+            (hook, what)
+        });
+        let problems = churning.chain(closing).filter_map(|(hook, what)| {
             let target = inventory.hook(hook)?.target.service()?;
             let object = format!("Service {}/{}", target.namespace, target.name);
             Some(Problem { object, what })

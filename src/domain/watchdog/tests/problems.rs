@@ -56,3 +56,53 @@ fn a_rollout_of_fifty_pods_within_ten_seconds_is_no_problem() {
     }
     assert_eq!(incident.problems(21 * SECOND), [""; 0]);
 }
+
+#[test]
+fn a_backend_that_closes_each_connection_after_its_answer_is_a_problem_of_its_service_until_it_keeps_one() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let mut now = 11 * SECOND;
+    let mut answers = |incident: &mut Incident, dialled: bool| {
+        now += 5 * SECOND;
+        let report = ProbeReport {
+            hook: opa.id.clone(),
+            backend: opa.backends()[1].clone(),
+            level: ProbeLevel::Http,
+            connection: ConnectionKind::Kept,
+            started: Incident::at(now),
+            took: Duration::from_millis(3),
+            phases: PhaseDurations {
+                connect: dialled.then_some(Duration::from_millis(1)),
+                ..PhaseDurations::default()
+            },
+            outcome: alive(),
+            certificates: CertificateFacts::default(),
+            shared: false,
+        };
+        incident.event(now, Event::Probed(Box::new(report)));
+        incident.problems(now + 10)
+    };
+    for _ in 0..5 {
+        assert_eq!(
+            answers(&mut incident, true),
+            [""; 0],
+            "it may have been restarted"
+        );
+    }
+    let said = answers(&mut incident, true);
+    let [said] = &said[..] else { panic!("{said:?}") };
+    assert!(
+        said.starts_with("Service ns/opa: endpoint 10.0.0.2:8443 closes each connection"),
+        "{said}"
+    );
+    // With more backends than connections may be kept, hookwatch closes them.
+    for (targets, problems) in [(513, 0), (512, 1)] {
+        let pace = ProbePace {
+            targets,
+            ..ProbePace::default()
+        };
+        incident.event(60 * SECOND, Event::ProbePace(pace));
+        assert_eq!(answers(&mut incident, true).len(), problems, "{targets} backends");
+    }
+    assert_eq!(answers(&mut incident, false), [""; 0]);
+}
