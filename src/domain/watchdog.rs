@@ -13,17 +13,16 @@ mod dead;
 mod facts;
 mod messages;
 mod pace;
-mod problems;
 mod tampering;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::act::breaker::{Freeze, HookStanding, Judged};
 use super::act::fence::{AutoBreak, BreakerView, Proof};
 use super::act::leadership::{ReplicaReport, ReplicaView};
 use super::cluster::hook::{Backend, HookId, HookKind, Subject};
-use super::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
+use super::cluster::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::diagnose::evidence::Evidence;
 use super::diagnose::plane::{LastWitnessed, PlaneEvidence};
 use super::diagnose::scene::{Before, Scene};
@@ -393,6 +392,28 @@ impl Watchdog {
             LoggedChange::ControlPlane(Box::new(control_plane.clone()))
         }));
         effects
+    }
+
+    /// Objects that could not be read, and refused canaries that name a webhook which the inventory does not have.
+    fn problems(&self, all: &[(Evidence<'_>, Verdict)], now: Time) -> Vec<Problem> {
+        let Some(inventory) = &self.seen.inventory else {
+            return Vec::new();
+        };
+        let mut problems = inventory.all_problems();
+        let named: BTreeSet<&str> = self.seen.canaries.named(now).collect();
+        let is_known = |name: &str| {
+            let mut judged = all.iter().map(|(_, verdict)| verdict);
+            judged.any(|verdict| verdict.kind.is_admission() && *verdict.webhook == *name)
+        };
+        let unknown = named.into_iter().filter(|name| !is_known(name));
+        problems.extend(unknown.map(|name| Problem {
+            object: format!("webhook {name:?}"),
+            what: "the API server refused a canary because of it, and no webhook configuration that hookwatch can \
+                   read has a webhook of this name; look for one that came or went just now, or for a manifest-based \
+                   one on the API server's own disk"
+                .to_owned(),
+        }));
+        problems
     }
 
     fn announce(&mut self, verdicts: &[Verdict], now: Time) -> impl Iterator<Item = WatchdogEffect> {

@@ -137,14 +137,6 @@ impl Changes {
         self.of(hook, since).count() >= KEPT
     }
 
-    /// The hooks whose endpoints alone have changed so often since an instant that nothing older is remembered.
-    pub fn churning(&self, since: Time) -> impl Iterator<Item = &HookId> {
-        let is_new = move |change: &HookChange| change.at >= since && change.what.endpoint().is_some();
-        let full = self.of_hooks.iter().filter(|(_, changes)| changes.len() >= KEPT);
-        full.filter(move |(_, changes)| changes.iter().all(is_new))
-            .map(|(hook, _)| hook)
-    }
-
     /// Whether endpoints of a hook of this kind and webhook name changed since an instant.
     pub fn moved_since(&self, kind: HookKind, webhook: &str, since: Time) -> bool {
         let moved = self.moved.get(&kind).and_then(|of_kind| of_kind.get(webhook));

@@ -61,7 +61,7 @@ impl Inventory {
     }
 }
 
-/// A fault of an object in the cluster: hookwatch could not read it, could not use a part of it, or can hardly judge it.
+/// A fault of an object in the cluster: hookwatch could not read it, or could not use a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The object, as `Kind namespace/name`.

@@ -15,11 +15,6 @@ use crate::time::Time;
 /// Most removed backends remembered per hook; the latest are kept.
 const MAX_GONE: usize = 32;
 
-/// Most connections that probes keep open. Each is a file descriptor.
-pub const MAX_POOLED: usize = 512;
-/// A backend keeps no connection open when so many answers in a row needed a new one.
-const CLOSING: u8 = 6;
-
 /// A removed backend whose pooled connection no longer answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadConnection {
@@ -41,8 +36,6 @@ struct PooledBackend {
     /// The newest attempt that is evidence: its start, and how long it got no answer (`None` if the connection was answered
     /// or closed properly).
     newest: Option<(Time, Option<Duration>)>,
-    /// How many of its latest answers in a row came on a new connection, because the pooled one was closed.
-    redialled: u8,
 }
 
 impl PooledConnections {
@@ -78,17 +71,6 @@ impl PooledConnections {
 
     /// Records a finished probe. Probes on fresh connections are ignored.
     pub fn finished(&mut self, report: &ProbeReport) {
-        if report.connection == ConnectionKind::Kept
-            && report.outcome.is_alive()
-            && let Some(memory) = self.of(&report.hook, &report.backend)
-        {
-            let dialled = report.phases.connect.is_some();
-            memory.redialled = if dialled {
-                memory.redialled.saturating_add(1)
-            } else {
-                0
-            };
-        }
         let waited = match &report.outcome {
             ProbeOutcome::TimedOut {
                 phase: ProbePhase::FirstByte | ProbePhase::Body,
@@ -119,24 +101,12 @@ impl PooledConnections {
     }
 
     fn note(&mut self, hook: &HookId, backend: &Backend, started: Time, silent: Option<Duration>) {
-        if let Some(memory) = self.of(hook, backend)
+        let memory = self.0.get_mut(hook).and_then(|known| known.get_mut(backend));
+        if let Some(memory) = memory
             && memory.newest.is_none_or(|(newest, _)| newest <= started)
         {
             memory.newest = Some((started, silent));
         }
-    }
-
-    fn of(&mut self, hook: &HookId, backend: &Backend) -> Option<&mut PooledBackend> {
-        self.0.get_mut(hook)?.get_mut(backend)
-    }
-
-    /// The hooks with a backend that closes every connection before the next probe, and the first such backend of each.
-    pub fn closing(&self) -> impl Iterator<Item = (&HookId, &Backend)> {
-        self.0.iter().filter_map(|(hook, known)| {
-            let mut known = known.iter();
-            let closing = known.find(|(_, memory)| memory.gone.is_none() && memory.redialled >= CLOSING)?;
-            Some((hook, closing.0))
-        })
     }
 
     /// Whether a hook has recently removed backends and, since its removal, the pooled connection to each was answered or

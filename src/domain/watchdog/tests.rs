@@ -19,7 +19,6 @@ mod misleading;
 mod one_server;
 mod overload;
 mod path;
-mod problems;
 mod refused;
 mod replica;
 mod sabotage;

@@ -37,7 +37,6 @@ pub use plan::ask_of;
 pub use review::answer::check_answer;
 
 use crate::domain::cluster::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
-use crate::domain::observe::pooled::MAX_POOLED;
 use crate::domain::observe::probe::{
     CertificateFacts, ConnectionKind, PhaseDurations, ProbeAnswer, ProbeOutcome, ProbeOverdue, ProbePhase,
     ProbeReport, TlsFault,
@@ -64,7 +63,7 @@ pub struct ProbeLimits {
     pub tls: Duration,
     /// How long after its start a probe is reported as overdue, in ascending order.
     pub overdue: [Duration; 2],
-    /// How many connections are kept open at most, over all backends.
+    /// How many connections are kept open at most, over all backends. Each is a file descriptor.
     pub pooled: usize,
     /// Whether hookwatch runs on the API server's host. If not, a hook whose `url` names a loopback address is not probed: here
     /// that address belongs to another server.
@@ -77,7 +76,7 @@ impl Default for ProbeLimits {
             longest: Duration::from_secs(30),
             tls: Duration::from_secs(10),
             overdue: [Duration::from_secs(1), Duration::from_secs(2)],
-            pooled: MAX_POOLED,
+            pooled: 512,
             beside_api_server: true,
         }
     }

@@ -44,7 +44,7 @@ group! {
     inventory_current = gauge("inventory_current_timestamp_seconds"):
         "When the inventory of webhooks was last known to be current; 0 before the first list.";
     inventory_problems = gauge("inventory_problems"):
-        "Objects in the cluster that could not be made sense of, or can hardly be judged; the API lists them.";
+        "Objects in the cluster that could not be made sense of; the API lists them.";
     self_doubt = gauge("self_doubt"): "1 while every probe fails and the fault may be our own.";
     breaker_mode = gauges("breaker_mode", &["mode"]):
         "1 for what is done about a culprit now, 0 for the others.";
