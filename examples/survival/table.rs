@@ -80,18 +80,19 @@ pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
         };
         let _ = writeln!(text, "| `{name}` | {} | {without} |", cells(&with).join(" | "));
     }
-    let all = || {
-        results
-            .values()
-            .flatten()
-            .filter(|run| run["with_breaker"] == true)
-    };
-    if let Some(latest) = all().filter_map(|run| run["played_on"].as_str()).max() {
-        let of_it = all().filter(|run| run["played_on"] == latest).count();
+    let with: Vec<&Value> = results
+        .values()
+        .flatten()
+        .filter(|run| run["with_breaker"] == true)
+        .collect();
+    let measured = with.iter().filter(|run| run.get(WRITES_PASS).is_some());
+    let since = measured.clone().filter_map(|run| run["played_on"].as_str()).min();
+    if let Some(since) = since {
         let _ = write!(
             text,
-            "\n{of_it} of the {} runs with hookwatch are of {latest}, and only those say when writes pass.\n",
-            all().count()
+            "\nWhen writes pass was measured in {} of the {} runs with hookwatch, those since {since}.\n",
+            measured.count(),
+            with.len()
         );
     }
     let ready = |breaker: bool| {

@@ -1,8 +1,8 @@
 //! The pure core: hookwatch's knowledge and decisions.
 //!
 //! No async, no clock, no client, no log, no metrics crate. Observations and their times come in as values; assessments
-//! and effects go out as values. It is a package of its own, so that the compiler enforces that; what of the standard library it
-//! does without is in `clippy.toml`.
+//! and effects go out as values. It is a package of its own, so that the compiler enforces that; `clippy.toml` lists what it
+//! must not use of the standard library.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(

@@ -87,8 +87,8 @@ pub struct ControlPlaneClients {
 }
 
 impl ControlPlaneClients {
-    /// Starts all but the API server that a scenario can start. If a second one serves, kube-scheduler and every other node
-    /// write to it. The outcomes of their writes are in the workload's record as well; of a real leader only
+    /// Starts all but the API server that a scenario can start. If a second one serves, a real kube-scheduler and every other
+    /// node write to it. The outcomes of their writes are in the workload's record as well; of a real leader only
     /// the renewals that succeed.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ pub enum SecondApiServerRole {
     None,
     /// It starts together with the fault, and must write before it serves.
     StartsWithFault,
-    /// It serves before the fault already, and kube-scheduler and every other node write to it.
+    /// It serves before the fault already, and a real kube-scheduler and every other node write to it.
     Serves,
 }
 

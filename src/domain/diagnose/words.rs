@@ -194,8 +194,8 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     all
 }
 
-/// How long a canary waits, which API server alone does not reach it, or what it means that hookwatch reaches it and no API server
-/// does.
+/// How long a canary waits; then the API server that alone gets no answer from the hook, or what to check when hookwatch reaches it and
+/// no API server does.
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if let Some(only) = &evidence.only_at {

@@ -143,7 +143,7 @@ impl HookSeries {
         self.answered() + self.own_errors() + self.rejections.internal
     }
 
-    /// Calls from which nothing came back.
+    /// Calls from which nothing came back, or a 503, which the API server counts alike.
     pub fn lost(&self) -> f64 {
         (self.unanswered() - self.own_errors() - self.rejections.internal).max(0.0)
     }

@@ -159,7 +159,11 @@ pub(super) fn plane<'a>(
         unanswered,
         cut_off: unanswered.is_some() && seen.self_doubt(&seen.states(now), now),
         sick: sick.first().map(|sick| sick.sentence(now)),
-        one_sided: seen.history.one_sided(windows, now),
+        one_sided: if is_stored {
+            BTreeMap::new()
+        } else {
+            seen.history.one_sided(windows, now)
+        },
     }
 }
 

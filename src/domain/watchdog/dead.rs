@@ -121,8 +121,8 @@ impl FactFinder<'_> {
 }
 
 /// How long a hook must not have answered before it counts as dead. Its timeout is enough if every backend refuses connections;
-/// silence must last at least [`t::dead_silent`], because a short pause exceeds a short timeout. An answer after the timeout is
-/// none: no probe waits for it, and no API server.
+/// silence must last at least [`t::dead_silent`], because a short pause exceeds a short timeout. An answer after the timeout does
+/// not count: no probe waits for it, and no API server.
 fn dead_after(evidence: &Evidence<'_>, hook: &Hook) -> Duration {
     let mut direct = evidence
         .backends

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -44,7 +45,11 @@ impl Passage {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": name}, "spec": {"holderIdentity": "lab"},
         });
-        send(&client, "POST", LEASES, AGENT, &object).await?;
+        match send(&client, "POST", LEASES, AGENT, &object).await {
+            // Left by clients that were stopped.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.context("creating a Lease of the lab")?),
+        }
         Ok(Self {
             client,
             lease: format!("{LEASES}/{name}?timeout={}s", LIMIT.as_secs()),
@@ -52,7 +57,7 @@ impl Passage {
     }
 
     /// When the first write that succeeds was begun. It writes nothing until a bypass stands in a webhook configuration, so that
-    /// no write of its own hastens the verdict.
+    /// no write of its own hastens the first one.
     pub(super) async fn opens(&self) -> Instant {
         let mut looks = paced(LOOK);
         while !self.is_bypassed().await {
@@ -61,18 +66,20 @@ impl Passage {
         let mut begins = paced(PERIOD);
         let mut under_way = JoinSet::new();
         let mut first: Option<Instant> = None;
-        // Of those that were begun before the one that succeeded first, another may still succeed.
-        while first.is_none() || !under_way.is_empty() {
+        loop {
             tokio::select! {
                 began = begins.tick(), if first.is_none() => {
                     under_way.spawn(write(self.client.clone(), self.lease.clone(), began));
                 }
                 Some(ended) = under_way.join_next() => {
                     first = [first, ended.ok().flatten()].into_iter().flatten().min();
+                    // Of those that were begun before the one that succeeded first, another may still succeed.
+                    if let Some(first) = first.filter(|_| under_way.is_empty()) {
+                        return first;
+                    }
                 }
             }
         }
-        first.unwrap_or_else(Instant::now)
     }
 
     /// Whether any configuration records a bypass.

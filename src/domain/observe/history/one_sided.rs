@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{History, ReplicaHistory, Windows};
 use crate::cluster::hook::HookKind;
-use crate::observe::snapshot::{Counted, HookSeries, Snapshot};
+use crate::observe::snapshot::{Counted, HookSeries};
 use crate::text::human;
 use crate::thresholds as t;
 use crate::time::Time;
@@ -19,7 +19,7 @@ pub type ServerKey<'a> = (&'a str, Option<Time>);
 pub struct OnlyAt<'a> {
     /// The API server.
     pub server: ServerKey<'a>,
-    /// The start of the earliest interval since which nothing came back from the hook; at most about a minute ago.
+    /// The start of the earliest interval since which nothing came back from the hook; at most a few minutes ago.
     pub since: Time,
     /// Its calls since then, all without an answer.
     pub lost: f64,
@@ -32,42 +32,20 @@ pub struct OnlyAt<'a> {
 impl History {
     /// The hooks from which only one API server gets no answer; looks at those with [`t::few_calls`] lost calls in the last minute.
     pub fn one_sided(&self, windows: &Windows, now: Time) -> BTreeMap<(HookKind, String), OnlyAt<'_>> {
-        let called = windows.minute.iter().flat_map(|minute| &minute.gained.hooks);
+        let running = self.running();
+        let minute = windows.minute.iter().filter(|_| running.len() > 1);
+        let called = minute.flat_map(|minute| &minute.gained.hooks);
         let lost = called.filter(|(_, series)| series.lost() >= t::few_calls());
-        lost.filter_map(|(key, _)| Some((key.clone(), self.only_at(key, now)?)))
+        lost.filter_map(|(key, _)| Some((key.clone(), only_at(&running, key, now)?)))
             .collect()
     }
 
-    /// The only API server that gets no answer from a hook. `None` unless others had [`t::enough_calls`] answered since, in time,
-    /// and none failed.
-    fn only_at(&self, key: &(HookKind, String), now: Time) -> Option<OnlyAt<'_>> {
+    /// The processes whose last interval describes the present.
+    fn running(&self) -> Running<'_> {
         let running = self.replicas.iter().filter(|known| !self.is_superseded(*known));
-        let mut silent = running.filter_map(|((target, started), replica)| {
-            Some(((target.as_str(), *started), replica.no_answer_since(key, now)?))
-        });
-        let (Some((server, (since, lost))), None) = (silent.next(), silent.next()) else {
-            return None;
-        };
-        // Answers from before may be from before an outage that all of them see.
-        let each = self.each_since(since, |gained| gained.hooks.get(key));
-        let others = each.iter().filter(|(other, _)| *other != server);
-        let called = others.map(|(_, series)| series);
-        let (mut sum, mut others, mut all_answered) = (HookSeries::default(), 0, true);
-        for series in called.filter(|series| series.calls.count >= 1.0) {
-            sum.add(series);
-            others += 1;
-            all_answered &= series.unanswered() < 1.0;
-        }
-        // Where a hook is slow for all, those who give it up may happen to be clients of one API server.
-        let in_time = sum.calls.mean().is_some_and(|mean| mean < t::slow_always());
-        let answered = sum.answered();
-        (all_answered && in_time && answered >= t::enough_calls()).then_some(OnlyAt {
-            server,
-            since,
-            lost,
-            answered,
-            others,
-        })
+        running
+            .map(|((target, started), replica)| ((target.as_str(), *started), replica))
+            .collect()
     }
 
     /// What one API server and the others counted, and where to look, as sentences.
@@ -84,26 +62,6 @@ impl History {
         )
     }
 
-    /// What each running process gained in its intervals that began since an instant.
-    fn each_since<T: Counted>(
-        &self,
-        since: Time,
-        pick: impl Fn(&Snapshot) -> Option<&T>,
-    ) -> Vec<(ServerKey<'_>, T)> {
-        let running = self.replicas.iter().filter(|known| !self.is_superseded(*known));
-        let each = running.map(|((target, started), replica)| {
-            let mut sum = T::default();
-            // The scrapes of one round do not end at the same instant.
-            let counted = replica.intervals.iter();
-            let counted = counted.filter(|it| it.from + t::together() >= since && !it.is_long());
-            counted
-                .filter_map(|it| pick(&it.gained))
-                .for_each(|part| sum.add(part));
-            ((target.as_str(), *started), sum)
-        });
-        each.collect()
-    }
-
     /// What identifies a process, for use within a sentence.
     pub fn name_of(&self, (target, started): ServerKey<'_>) -> String {
         if self.replicas_behind(target) > 1 {
@@ -112,6 +70,39 @@ impl History {
             format!("API server {target}")
         }
     }
+}
+
+/// Processes, with what is known of each.
+type Running<'a> = Vec<(ServerKey<'a>, &'a ReplicaHistory)>;
+
+/// The only API server of these that gets no answer from a hook. `None` unless others had [`t::enough_calls`] answered since, in
+/// time, and none failed.
+fn only_at<'a>(running: &Running<'a>, key: &(HookKind, String), now: Time) -> Option<OnlyAt<'a>> {
+    let mut silent = running
+        .iter()
+        .filter_map(|(server, replica)| Some((*server, replica.no_answer_since(key, now)?)));
+    let (Some((server, (since, lost))), None) = (silent.next(), silent.next()) else {
+        return None;
+    };
+    let (mut sum, mut others, mut all_answered) = (HookSeries::default(), 0, true);
+    // Answers from before may be from before an outage that all of them see.
+    let called = running.iter().filter(|(other, _)| *other != server);
+    let called = called.map(|(_, replica)| replica.called_since(key, since));
+    for series in called.filter(|series| series.calls.count >= 1.0) {
+        sum.add(&series);
+        others += 1;
+        all_answered &= series.unanswered() < 1.0;
+    }
+    // Where a hook is slow for all, those who give it up may happen to be clients of one API server.
+    let in_time = sum.calls.mean().is_some_and(|mean| mean < t::slow_always());
+    let answered = sum.answered();
+    (all_answered && in_time && answered >= t::enough_calls()).then_some(OnlyAt {
+        server,
+        since,
+        lost,
+        answered,
+        others,
+    })
 }
 
 /// What identifies one of several processes at an address, for use within a sentence.
@@ -123,6 +114,18 @@ pub fn behind(target: &str, started: Option<Time>) -> String {
 }
 
 impl ReplicaHistory {
+    /// The calls of a hook in the intervals that began since an instant.
+    fn called_since(&self, key: &(HookKind, String), since: Time) -> HookSeries {
+        let mut sum = HookSeries::default();
+        // The scrapes of one round do not end at the same instant.
+        let counted = self.intervals.iter();
+        let counted = counted.filter(|it| it.from + t::together() >= since && !it.is_long());
+        counted
+            .filter_map(|it| it.gained.hooks.get(key))
+            .for_each(|part| sum.add(part));
+        sum
+    }
+
     /// Since when nothing came back from a hook, and from how many calls. `None` for fewer than [`t::few_calls`], and without a
     /// recent interval.
     fn no_answer_since(&self, key: &(HookKind, String), now: Time) -> Option<(Time, f64)> {

@@ -163,7 +163,7 @@ fn behind_a_balancer_the_one_that_gets_no_answer_is_named_by_its_start() {
 }
 
 #[test]
-fn calls_that_fail_otherwise_are_laid_at_the_door_of_no_single_api_server() {
+fn calls_that_fail_otherwise_are_the_fault_of_no_single_api_server() {
     use Call::{Answered, Errs, Fails, GivenUp, Hangs, Slow};
     let cases = [
         ("all hang", [Hangs; 3]),
