@@ -15,7 +15,7 @@ use crate::cluster::hook::HookKind;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-pub use one_sided::{OnlyAt, ServerKey, behind};
+pub use one_sided::{OnlyAt, behind};
 
 /// Most processes remembered, of all targets together; a new one replaces the one that was read least recently.
 const MAX_REPLICAS: usize = 64;

@@ -12,7 +12,7 @@ use crate::thresholds as t;
 use crate::time::Time;
 
 /// A process of an API server: its target, and its start time (`None` if it does not expose it).
-pub type ServerKey<'a> = (&'a str, Option<Time>);
+type ServerKey<'a> = (&'a str, Option<Time>);
 
 /// The only API server that gets no answer from a hook, and what it and the others counted since that began.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +63,7 @@ impl History {
     }
 
     /// What identifies a process, for use within a sentence.
-    pub fn name_of(&self, (target, started): ServerKey<'_>) -> String {
+    fn name_of(&self, (target, started): ServerKey<'_>) -> String {
         if self.replicas_behind(target) > 1 {
             behind(target, started)
         } else {
