@@ -16,6 +16,7 @@ mod found;
 mod heap;
 #[path = "../../benches/instructions/src/hooks.rs"]
 mod hooks;
+mod load;
 #[path = "../../tests/support/metric_family.rs"]
 mod metric_family;
 mod noise;
@@ -111,7 +112,7 @@ impl Part {
 /// Measures one section; `true` for a quick run.
 type Measure = fn(bool) -> anyhow::Result<Section>;
 
-const ALL: [(&str, Measure); 8] = [
+const ALL: [(&str, Measure); 9] = [
     ("exposition", exposition::measure),
     ("probe", probe::measure),
     ("scale", scale::measure),
@@ -119,6 +120,7 @@ const ALL: [(&str, Measure); 8] = [
     ("noticed", noticed::measure),
     ("bad-input", bad_input::measure),
     ("start", start::measure),
+    ("load", load::measure),
     ("stored", stored::measure),
 ];
 

@@ -24,6 +24,11 @@ impl Samples {
         self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect()
     }
 
+    /// The differences of pairs of measurements; see [`Self::over`].
+    pub fn minus(&self, other: &Self) -> Self {
+        self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect()
+    }
+
     pub fn times(&self, factor: f64) -> Self {
         self.0.iter().map(|value| value * factor).collect()
     }

@@ -4,10 +4,8 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use futures::{StreamExt, TryStreamExt};
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::run::RunningDaemon;
@@ -24,9 +22,7 @@ use tokio::runtime::Runtime;
 use crate::document::{Section, Table};
 use crate::estate;
 use crate::noise::{Samples, digits, seconds};
-use crate::process::Process;
 use crate::tools;
-use hookwatch::lab::ports::free_address;
 
 const HOOK: LabHook = LabHook::Opa;
 /// The faults: name, fault, and number of labs that play it.
@@ -181,7 +177,7 @@ async fn play(
         &probed,
         &cluster,
     )?;
-    let (_prometheus, at) = start_prometheus(prometheus, &directory, &scrapes)?;
+    let (_prometheus, at) = tools::start_prometheus(prometheus, &directory, &scrapes)?;
     tokio::time::sleep(CALM + later).await;
     fault.begin(&cluster).await?;
     let noticed = watch(daemon.address, at, Instant::now()).await;
@@ -260,17 +256,6 @@ fn scrapes(
     exporter: &SocketAddr,
     cluster: &Cluster,
 ) -> anyhow::Result<String> {
-    let value = |key: &str| {
-        let mut lines = kubeconfig.lines().map(str::trim);
-        lines
-            .find_map(|line| line.strip_prefix(key))
-            .context("the lab's kubeconfig")
-    };
-    let ca = base64::Engine::decode(
-        &base64::prelude::BASE64_STANDARD,
-        value("certificate-authority-data: ")?,
-    )?;
-    let ca = directory.write("api-server-ca.pem", std::str::from_utf8(&ca)?)?;
     directory.write(
         "hookwatch.rules.yaml",
         &evenly(include_str!("../../alerts/hookwatch.rules.yaml")),
@@ -282,7 +267,6 @@ fn scrapes(
     let down =
         "groups: [{name: blackbox, rules: [{alert: EndpointDown, expr: probe_success == 0, for: 1m}]}]\n";
     directory.write("blackbox.rules.yaml", down)?;
-    let token = directory.write("token", value("token: ")?)?;
     let endpoints = cluster.backends(HOOK).iter();
     let endpoints: Vec<String> = endpoints
         .map(|it| format!("\"https://{}/\"", it.address()))
@@ -292,17 +276,14 @@ fn scrapes(
          rule_files: [\"*.rules.yaml\"]\n\
          scrape_configs:\n\
          - {{job_name: hookwatch, static_configs: [{{targets: [\"{daemon}\"]}}]}}\n\
-         - job_name: apiserver\n  scheme: https\n  tls_config: {{ca_file: {ca}}}\n  \
-         authorization: {{credentials_file: {token}}}\n  static_configs: [{{targets: [\"{api_server}\"]}}]\n\
+         {apiserver}\
          - job_name: blackbox\n  metrics_path: /probe\n  params: {{module: [webhook]}}\n  \
          static_configs: [{{targets: [{endpoints}]}}]\n  relabel_configs:\n  \
          - {{source_labels: [__address__], target_label: __param_target}}\n  \
          - {{source_labels: [__param_target], target_label: instance}}\n  \
          - {{target_label: __address__, replacement: \"{exporter}\"}}\n",
         interval = INTERVAL.as_secs(),
-        ca = ca.display(),
-        token = token.display(),
-        api_server = value("server: https://")?,
+        apiserver = tools::api_server_job(directory, kubeconfig)?,
         endpoints = endpoints.join(", "),
     ))
 }
@@ -311,23 +292,4 @@ fn scrapes(
 fn evenly(rules: &str) -> String {
     let lines = rules.split_inclusive('\n');
     lines.filter(|line| !line.starts_with("    interval:")).collect()
-}
-
-fn start_prometheus(
-    binary: &Path,
-    directory: &PrivateDirectory,
-    config: &str,
-) -> anyhow::Result<(Process, SocketAddr)> {
-    let config = directory.write("prometheus.yaml", config)?;
-    let address = free_address()?;
-    let mut command = Command::new(binary);
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            directory.path().join("data").display()
-        ))
-        .arg(format!("--web.listen-address={address}"))
-        .stderr(Stdio::null());
-    Ok((Process::start(&mut command)?, address))
 }

@@ -38,9 +38,7 @@ pub fn measure(_quick: bool) -> anyhow::Result<Section> {
     );
     section.table(table);
     section.say(
-        "What being watched costs an API server is in [Sizing](sizing.md#load-on-the-api-server), measured by `HOOKWATCH_MEASURE=1 cargo \
-         test --test with_envtest scraping_costs`. The README's first build took 3 minutes on two cores in November 2026, with all \
-         sources there.",
+        "The README's first build took 3 minutes on two cores in November 2026, with all sources there.",
     );
     Ok(section)
 }

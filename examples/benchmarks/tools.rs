@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::process::Process;
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::ports::free_address;
+
+use crate::process::Process;
 
 /// Finds a program: installed, or unpacked into `target/monitoring`, as .ci/run does.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -49,4 +54,50 @@ pub fn start_exporter(
     });
     anyhow::ensure!(up, "{} does not listen", binary.display());
     Ok((process, address))
+}
+
+/// A scrape job of Prometheus (YAML, an item of `scrape_configs`) for the API server of a kubeconfig with a token.
+///
+/// # Errors
+/// When the kubeconfig is not the lab's.
+pub fn api_server_job(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow::Result<String> {
+    let value = |key: &str| {
+        let mut lines = kubeconfig.lines().map(str::trim);
+        lines
+            .find_map(|line| line.strip_prefix(key))
+            .context("the lab's kubeconfig")
+    };
+    let ca = BASE64_STANDARD.decode(value("certificate-authority-data: ")?)?;
+    let ca = directory.write("api-server-ca.pem", std::str::from_utf8(&ca)?)?;
+    let token = directory.write("token", value("token: ")?)?;
+    Ok(format!(
+        "- job_name: apiserver\n  scheme: https\n  tls_config: {{ca_file: {}}}\n  \
+         authorization: {{credentials_file: {}}}\n  static_configs: [{{targets: [\"{}\"]}}]\n",
+        ca.display(),
+        token.display(),
+        value("server: https://")?,
+    ))
+}
+
+/// Starts a Prometheus with this configuration (YAML); returns where it listens.
+///
+/// # Errors
+/// When it does not start.
+pub fn start_prometheus(
+    binary: &Path,
+    directory: &PrivateDirectory,
+    config: &str,
+) -> anyhow::Result<(Process, SocketAddr)> {
+    let config = directory.write("prometheus.yaml", config)?;
+    let address = free_address()?;
+    let mut command = Command::new(binary);
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            directory.path().join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stderr(Stdio::null());
+    Ok((Process::start(&mut command)?, address))
 }

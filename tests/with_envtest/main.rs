@@ -20,7 +20,6 @@ mod bypass;
 mod bypassing;
 #[path = "../support/fidelity/all.rs"]
 mod cases;
-mod cost;
 mod credentials;
 #[path = "../support/cutting.rs"]
 mod cutting;
@@ -183,7 +182,6 @@ fn tests() -> Vec<Named> {
         audited::tests(),
         balanced::tests(),
         bypass::tests(),
-        cost::tests(),
         credentials::tests(),
         fidelity::tests(),
         installed::tests(),
