@@ -19,7 +19,7 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, PostParams};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use self::kubelet::Kubelet;
@@ -28,7 +28,7 @@ use self::lease::RemoteLease;
 pub use self::ledger::Casualties;
 use self::ledger::LossLedger;
 use self::node_lifecycle::NodeLifecycle;
-use self::passage::Passage;
+pub use self::passage::{PassageWatch, Passages};
 use self::real::{READ_LIMIT, RealLeader, watch_nodes};
 use self::requests::ClientIdentity;
 use self::startup::StartingServer;
@@ -81,8 +81,7 @@ pub struct ControlPlaneClients {
     leaders: Leaders,
     ledger: Arc<LossLedger>,
     start_api_server: Arc<Notify>,
-    watches_passage: watch::Sender<bool>,
-    api_servers: usize,
+    kubeconfigs: Vec<String>,
     tasks: JoinSet<()>,
 }
 
@@ -129,11 +128,6 @@ impl ControlPlaneClients {
             tasks.spawn(kubelet.run(kubelet::RENEW_INTERVAL.mul_f64(share)));
         }
 
-        let watches_passage = watch::Sender::new(false);
-        let at_second = second.map(SecondApiServer::kubeconfig);
-        let kubeconfigs: Vec<_> = std::iter::once(kubeconfig.clone()).chain(at_second).collect();
-        prepare_passages(&kubeconfigs, &watches_passage, &ledger, &mut tasks).await?;
-
         let start_api_server = Arc::new(Notify::new());
         let started = Arc::clone(&start_api_server);
         let server = match control_plane.second_launch()?.filter(|_| second.is_none()) {
@@ -149,8 +143,9 @@ impl ControlPlaneClients {
             leaders,
             ledger,
             start_api_server,
-            watches_passage,
-            api_servers: kubeconfigs.len(),
+            kubeconfigs: std::iter::once(kubeconfig)
+                .chain(second.map(SecondApiServer::kubeconfig))
+                .collect(),
             tasks,
         })
     }
@@ -172,17 +167,12 @@ impl ControlPlaneClients {
             .map(tokio::time::Instant::into_std)
     }
 
-    /// Observes from now on, by writes of its own, when the control plane's writes pass under a bypass.
-    pub fn watch_passage(&self) {
-        self.watches_passage.send_replace(true);
-    }
-
-    /// When the first of these writes was begun that passed, at the API server where that was latest; `None` until there is one
-    /// at each.
-    pub fn passed_at(&self) -> Option<Instant> {
-        self.ledger
-            .passed(self.api_servers)
-            .map(tokio::time::Instant::into_std)
+    /// Prepares to find out when the control plane's writes pass under a bypass, at each API server.
+    ///
+    /// # Errors
+    /// When an API server refuses the Lease that is written for it.
+    pub async fn passages(&self) -> anyhow::Result<Passages> {
+        Passages::prepare(&self.kubeconfigs).await
     }
 
     /// Counts casualties from now on, for instance when a fault is injected.
@@ -224,25 +214,6 @@ async fn follow(
         tasks.spawn(RealLeader::start(controller, lease, books).await?.run());
     }
     tasks.spawn(watch_nodes(client.clone(), ledger));
-    Ok(())
-}
-
-/// Prepares to find out, once that is wanted, when the control plane's writes to each of these API servers pass under a bypass.
-async fn prepare_passages(
-    kubeconfigs: &[String],
-    wanted: &watch::Sender<bool>,
-    ledger: &Arc<LossLedger>,
-    tasks: &mut JoinSet<()>,
-) -> anyhow::Result<()> {
-    for (number, kubeconfig) in kubeconfigs.iter().enumerate() {
-        let passage = Passage::prepare(kubeconfig, number).await?;
-        let (mut wanted, ledger) = (wanted.subscribe(), Arc::clone(ledger));
-        tasks.spawn(async move {
-            if wanted.wait_for(|wanted| *wanted).await.is_ok() {
-                ledger.passes(number, passage.opens().await);
-            }
-        });
-    }
     Ok(())
 }
 

@@ -191,8 +191,9 @@ impl<'a> Director<'a> {
     /// Plays a fault of this duration, and counts which clients survive it. The breaker's changes are left in place.
     pub async fn survive(mut self, lasting: Duration) -> anyhow::Result<Survival> {
         self.wait_for_quiet().await?;
+        let passages = self.stage.clients.passages().await?;
         let injected = self.break_it().await?;
-        self.stage.clients.watch_passage();
+        let passages = passages.watch();
         let fault = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
         while fault.elapsed() < lasting {
             self.look(DemoPhase::Fault(fault.elapsed())).await?;
@@ -221,7 +222,7 @@ impl<'a> Director<'a> {
             control_plane_write_begun_after_seconds: workload
                 .first_of_control_plane()
                 .map(|first| after(first.began)),
-            writes_pass_after_seconds: self.stage.clients.passed_at().map(after),
+            writes_pass_after_seconds: passages.passed_at().map(after),
             api_server_ready_after_seconds: self.stage.clients.api_server_started_at().map(after),
             innocents_bypassed: bypassed.iter().filter(|name| innocent(name)).cloned().collect(),
             bypassed,

@@ -1,4 +1,4 @@
-//! Flaps: how often the daemon withdrew a verdict and repeated it at once.
+//! Flaps: how often a verdict, or the state of writes, changed and was back within 10 s.
 //!
 //! docs/accuracy.md defines a flap. The campaign in `examples/` counts by the same definition in code of its own.
 
@@ -11,14 +11,14 @@ use crate::app::terminal::view::shown::{HookKey, ShownAssessment, ShownHook};
 use crate::domain::vocabulary::{Health, Writes};
 
 /// A state that returns within this time has flapped.
-const AT_ONCE: Duration = Duration::from_secs(10);
+const FLAP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The number of flaps in one demo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Flaps {
     /// How often a hook went from failing to healthy and was failing again within 10 s of leaving `Failing`.
     pub verdicts: u64,
-    /// How often a state of writes was left for another one and was back within 10 s, while no fault began or ended.
+    /// How often writes went from one state to another and straight back within 10 s, while no fault began or ended.
     pub writes: u64,
 }
 
@@ -43,7 +43,9 @@ struct VerdictHistory {
 /// What the count needs of the states of writes.
 #[derive(Debug, Default)]
 struct WritesHistory {
+    /// The state before the present one.
     before: Option<Writes>,
+    /// The present state, and when it was first read.
     present: Option<(Writes, Instant)>,
     /// When a fault last began or ended.
     edge: Option<Instant>,
@@ -51,7 +53,7 @@ struct WritesHistory {
 
 impl FlapCounter {
     pub fn observe(&mut self, at: Instant, assessment: &ShownAssessment) {
-        // A verdict without a configuration is about a name in the metrics, not about a hook in the inventory.
+        // A verdict without a configuration is about a name seen only in metrics, which several hooks may share.
         for hook in assessment
             .hooks
             .iter()
@@ -60,11 +62,11 @@ impl FlapCounter {
             let flapped = self.verdicts.entry(hook.key()).or_default().observe(at, hook);
             self.found.verdicts += u64::from(flapped);
         }
-        let swung = self.writes.observe(at, assessment.control_plane.writes);
-        self.found.writes += u64::from(swung);
+        let flapped = self.writes.observe(at, assessment.control_plane.writes);
+        self.found.writes += u64::from(flapped);
     }
 
-    /// Notes that a fault begins or ends: a change of writes around that time is no flap.
+    /// Notes that a fault begins or ends: writes that are between two states then do not flap.
     pub const fn fault_changes(&mut self, at: Instant) {
         self.writes.edge = Some(at);
     }
@@ -79,7 +81,10 @@ impl VerdictHistory {
     /// Takes the next verdict; returns whether it completes a flap.
     fn observe(&mut self, at: Instant, hook: &ShownHook) -> bool {
         if hook.health == Health::Failing {
-            let flapped = self.healthy && self.left.is_some_and(|left| at.duration_since(left) <= AT_ONCE);
+            let flapped = self.healthy
+                && self
+                    .left
+                    .is_some_and(|left| at.duration_since(left) <= FLAP_WITHIN);
             *self = Self {
                 failing: true,
                 ..Self::default()
@@ -96,7 +101,7 @@ impl VerdictHistory {
 }
 
 impl WritesHistory {
-    /// Takes the next state; returns whether the state before the present one is back within `AT_ONCE`, and no fault began or
+    /// Takes the next state; returns whether the state before the present one is back within [`FLAP_WITHIN`], and no fault began or
     /// ended meanwhile.
     fn observe(&mut self, at: Instant, writes: Writes) -> bool {
         let Some((present, since)) = self.present else {
@@ -107,16 +112,17 @@ impl WritesHistory {
             return false;
         }
         let no_fault_changed = self.edge.is_none_or(|edge| edge < since);
-        let swung = self.before == Some(writes) && at.duration_since(since) <= AT_ONCE && no_fault_changed;
+        let flapped =
+            self.before == Some(writes) && at.duration_since(since) <= FLAP_WITHIN && no_fault_changed;
         (self.before, self.present) = (Some(present), Some((writes, at)));
-        swung
+        flapped
     }
 }
 
 /// Flaps in words; `None` when there were none.
 pub fn sentence(flaps: Flaps) -> Option<String> {
     let verdicts = times(flaps.verdicts).map(|times| format!("verdicts flapped {times}"));
-    let writes = times(flaps.writes).map(|times| format!("the state of writes swung {times}"));
+    let writes = times(flaps.writes).map(|times| format!("writes flapped {times}"));
     let all: Vec<String> = verdicts.into_iter().chain(writes).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
@@ -235,7 +241,7 @@ mod tests {
         assert_eq!(said(1, 0).as_deref(), Some("verdicts flapped once"));
         assert_eq!(
             said(3, 1).as_deref(),
-            Some("verdicts flapped 3 times; the state of writes swung once")
+            Some("verdicts flapped 3 times; writes flapped once")
         );
     }
 }

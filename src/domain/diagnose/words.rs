@@ -10,6 +10,7 @@ use crate::cluster::condition::BypassCondition;
 use crate::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
 use crate::diagnose::verdict::{BackendView, Verdict};
 use crate::observe::canary::{CallFailureReason, CanaryOutcome};
+use crate::observe::history::{OnlyAt, behind};
 use crate::observe::probing::{BackendState, Dead};
 use crate::text::{capital, human, human_seconds};
 use crate::thresholds as t;
@@ -199,13 +200,32 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if let Some(only) = &evidence.only_at {
-        said.push(evidence.scene.seen.history.sentences(only, evidence.scene.now));
+        said.push(one_sided(only, evidence.scene.now));
     } else if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
         let path = "hookwatch reaches it and the API server does not. Check the firewall, tunnel, proxy and routes \
                     between the control plane and the Pods.";
         said.push(path.to_owned());
     }
     said
+}
+
+/// What one API server and the others counted, and where to look.
+fn one_sided(only: &OnlyAt<'_>, now: Time) -> String {
+    let (target, started) = only.server;
+    let who = if only.shares_address {
+        behind(target, *started)
+    } else {
+        format!("API server {target}")
+    };
+    let (lost, answered, span) = (only.lost, only.answered, human(now.since(only.since)));
+    let others = match only.others {
+        1 => "Another API server".to_owned(),
+        n => format!("{n} other API servers"),
+    };
+    format!(
+        "Only {who} gets no answer from it: all its {lost:.0} calls in {span} failed. {others} had {answered:.0} calls \
+         answered, and none failed. Look at that API server's path to the Pods, then at requests that only it gets."
+    )
 }
 
 /// A canary that meets the hook was slow, or waits for it.

@@ -15,7 +15,7 @@ use crate::cluster::hook::HookKind;
 use crate::time::Time;
 use crate::{row, thresholds as t};
 
-pub use one_sided::{OnlyAt, behind};
+pub use one_sided::OnlyAt;
 
 /// Most processes remembered, of all targets together; a new one replaces the one that was read least recently.
 const MAX_REPLICAS: usize = 64;
@@ -25,7 +25,7 @@ const MAX_PENDING: usize = 16;
 const KEPT_SLOWEST: usize = 128;
 
 /// A process: its target, and its start time (`None` if the API server does not expose it).
-type ReplicaKey = (String, Option<Time>);
+pub type ReplicaKey = (String, Option<Time>);
 
 #[derive(Debug, Clone)]
 struct Interval {
@@ -451,6 +451,14 @@ impl History {
             gone.next_if(|last| **last < began);
         }
         gone.count()
+    }
+}
+
+/// What identifies one of several processes at an address, for use within a sentence.
+pub fn behind(target: &str, started: Option<Time>) -> String {
+    match started {
+        Some(started) => format!("the API server behind {target} that started at {started}"),
+        None => format!("one of the API servers behind {target}"),
     }
 }
 

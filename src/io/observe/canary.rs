@@ -308,15 +308,9 @@ impl<'a> CanaryObject<'a> {
     }
 }
 
-/// Reads a refusal. A 403 is a missing permission only in the authorizer's own words: an unfulfillable
-/// matchCondition, a quota and a terminating namespace answer 403 as well, and are what canaries are for.
+/// Reads a refusal; with what to do about credentials that are not accepted.
 fn interpret(status: u16, message: &str) -> CanaryOutcome {
     match CanaryOutcome::from_status(status, message) {
-        CanaryOutcome::Forbidden { message }
-            if status == 403 && !(message.contains("User \"") && message.contains(" cannot ")) =>
-        {
-            CanaryOutcome::Refused { status, message }
-        }
         CanaryOutcome::Forbidden { message } if status == 401 => CanaryOutcome::Forbidden {
             message: format!("{message}; {NOT_ACCEPTED}"),
         },

@@ -41,8 +41,6 @@ struct LossState {
     /// The nodes that are marked NotReady now.
     marked: BTreeSet<String>,
     servers_not_started: u64,
-    /// By the number of the API server, when the first write to it was begun that passes under a bypass.
-    passed: BTreeMap<usize, Instant>,
     /// When the API server that is started became ready.
     server_started: Option<Instant>,
     /// Writes that had timed out when the count began.
@@ -85,18 +83,6 @@ impl LossLedger {
 
     pub(super) fn server_started_at(&self) -> Option<Instant> {
         self.lock().server_started
-    }
-
-    /// Records when the first write to an API server was begun that passes under a bypass.
-    pub(super) fn passes(&self, server: usize, began: Instant) {
-        self.lock().passed.insert(server, began);
-    }
-
-    /// The latest of these instants; `None` until there is one for each of `servers` API servers.
-    pub(super) fn passed(&self, servers: usize) -> Option<Instant> {
-        let state = self.lock();
-        let all = state.passed.len() == servers;
-        state.passed.values().max().copied().filter(|_| all)
     }
 
     /// Records that a node's Lease was written now, by a renewal that began at `began`.
@@ -173,16 +159,6 @@ mod tests {
         assert_eq!(ledger.casualties().node_leases_expired, 1);
         ledger.reset_counts();
         assert_eq!(ledger.casualties(), Casualties::default());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn writes_pass_once_they_pass_at_every_api_server() {
-        let ledger = LossLedger::new(Arc::default());
-        let later = Instant::now() + Duration::from_secs(1);
-        ledger.passes(1, later);
-        assert_eq!(ledger.passed(2), None);
-        ledger.passes(0, Instant::now());
-        assert_eq!(ledger.passed(2), Some(later));
     }
 
     #[tokio::test(start_paused = true)]

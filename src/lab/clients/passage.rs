@@ -6,10 +6,10 @@ use anyhow::Context;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::lease::now;
-use super::real::AGENT;
+use super::real::{AGENT, paced};
 use super::requests::{ClientIdentity, send};
 use crate::domain::act::bypass::STATE_ANNOTATION;
 
@@ -27,8 +27,40 @@ const WRITER: ClientIdentity = ClientIdentity {
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const CONFIGURATIONS: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 
+/// Passages to every API server, before the fault. See [`Self::watch`].
+pub struct Passages(Vec<Passage>);
+
+impl Passages {
+    /// # Errors
+    /// When an API server refuses its Lease.
+    pub(super) async fn prepare(kubeconfigs: &[String]) -> anyhow::Result<Self> {
+        let mut all = Vec::new();
+        for (number, kubeconfig) in kubeconfigs.iter().enumerate() {
+            all.push(Passage::prepare(kubeconfig, number).await?);
+        }
+        Ok(Self(all))
+    }
+
+    /// Observes from now on, by writes of its own, when the control plane's writes pass under a bypass.
+    pub fn watch(self) -> PassageWatch {
+        PassageWatch(self.0.into_iter().map(Passage::opens).collect())
+    }
+}
+
+/// Ends when it is dropped.
+pub struct PassageWatch(JoinSet<Instant>);
+
+impl PassageWatch {
+    /// When the first of these writes was begun that passed, at the API server where that was latest; `None` unless one has
+    /// passed at each.
+    pub fn passed_at(mut self) -> Option<std::time::Instant> {
+        let passed = std::iter::from_fn(|| self.0.try_join_next()).flatten().max();
+        passed.filter(|_| self.0.is_empty()).map(Instant::into_std)
+    }
+}
+
 /// What writes to one API server as kube-controller-manager does, to a Lease of its own in kube-system.
-pub(super) struct Passage {
+struct Passage {
     client: Client,
     lease: String,
 }
@@ -38,7 +70,7 @@ impl Passage {
     ///
     /// # Errors
     /// When there is no client, or the Lease cannot be created.
-    pub(super) async fn prepare(kubeconfig: &str, number: usize) -> anyhow::Result<Self> {
+    async fn prepare(kubeconfig: &str, number: usize) -> anyhow::Result<Self> {
         let client = WRITER.client(kubeconfig).await?;
         let name = format!("lab-passage-{number}");
         let object = json!({
@@ -58,7 +90,7 @@ impl Passage {
 
     /// When the first write that succeeds was begun. It writes nothing until a bypass stands in a webhook configuration, so that
     /// no write of its own hastens the first one.
-    pub(super) async fn opens(&self) -> Instant {
+    async fn opens(self) -> Instant {
         let mut looks = paced(LOOK);
         while !self.is_bypassed().await {
             looks.tick().await;
@@ -102,15 +134,29 @@ impl Passage {
     }
 }
 
-fn paced(period: Duration) -> tokio::time::Interval {
-    let mut interval = interval(period);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
-}
-
 /// One write; when it was begun, if it succeeded.
 async fn write(client: Client, path: String, began: Instant) -> Option<Instant> {
     let body = json!({"spec": {"renewTime": now()}});
     let written = timeout(LIMIT, send(&client, "PATCH", &path, AGENT, &body)).await;
     matches!(written, Ok(Ok(_))).then_some(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_pass_once_they_pass_at_every_api_server() {
+        let (first, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let at_both = PassageWatch([ready(later), ready(first)].into_iter().collect());
+        let mut at_one = PassageWatch(JoinSet::from_iter([ready(first)]));
+        at_one.0.spawn(pending());
+        yield_now().await;
+        assert_eq!(at_both.passed_at(), Some(later.into_std()));
+        assert_eq!(at_one.passed_at(), None);
+    }
 }

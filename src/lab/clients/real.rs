@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
 use super::leader_election::RESTART_AFTER;
 use super::lease::{LeaseRecord, LeaseStore, RemoteLease};
@@ -75,8 +75,7 @@ impl RealLeader {
 
     /// Keeps it running and observes its Lease, without end.
     pub(super) async fn run(mut self) {
-        let mut looks = interval(LEASE_POLL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = paced(LEASE_POLL);
         loop {
             looks.tick().await;
             self.keep_running();
@@ -184,10 +183,16 @@ impl Tenure {
     }
 }
 
+/// Ticks at least `period` apart, also after a late one.
+pub(super) fn paced(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
 /// Reads without end which nodes the real node-lifecycle controller has marked NotReady.
 pub(super) async fn watch_nodes(client: Client, ledger: Arc<LossLedger>) {
-    let mut looks = interval(NODE_POLL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = paced(NODE_POLL);
     loop {
         looks.tick().await;
         let request = send(&client, "GET", "/api/v1/nodes", AGENT, &Value::Null);

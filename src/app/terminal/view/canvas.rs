@@ -7,7 +7,8 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::app::text::cut;
 use crate::domain::vocabulary::{Health, Writes};
 
-/// Below this many columns a line holds one item, and the details around the table are left out.
+/// Below this many columns the top line and the lines about breaker, leader and audit are left out, and the curve's legend is cut
+/// short.
 pub(super) const NARROW: usize = 40;
 
 /// What a piece of text is, and so how it looks.
@@ -27,7 +28,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The style, with colours or without. Bold is enough without colours, as the words say everything.
+    /// The style, with colours or without. Without colours only bold is used: the text says what a colour would.
     pub fn style(self, colour: bool) -> Style {
         let plain = Style::new();
         match (self, colour) {
@@ -52,6 +53,7 @@ impl Tone {
     pub(super) const fn of_writes(writes: Writes) -> Self {
         match writes {
             Writes::Flowing => Self::Good,
+            // Unlike one hook's health: while this is unknown, nothing at all is known of the control plane.
             Writes::Delayed | Writes::Unknown => Self::Warning,
             Writes::Blocked => Self::Bad,
         }
@@ -81,14 +83,13 @@ impl<'a> Canvas<'a> {
         usize::from(self.area.width)
     }
 
-    /// Lines that are free.
-    pub fn left(&self) -> usize {
+    pub fn free_lines(&self) -> usize {
         usize::from(self.area.height - self.used)
     }
 
     /// Draws the next line, where there is one.
     pub fn line(&mut self, pieces: &[(&str, Tone)]) {
-        if self.left() == 0 {
+        if self.free_lines() == 0 {
             return;
         }
         let y = self.area.y + self.used;
@@ -102,7 +103,7 @@ impl<'a> Canvas<'a> {
         self.used += 1;
     }
 
-    /// Makes the last line stand out.
+    /// Inverts the line that was drawn last.
     pub(super) fn highlight(&mut self) {
         let y = self.area.y + self.used.saturating_sub(1);
         let line = Rect {

@@ -159,7 +159,7 @@ pub fn help() -> Vec<Line> {
 
 /// Draws the lines that fit, from where the pane is scrolled to.
 pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &ScreenState) -> ScreenRoom {
-    let rows = canvas.left();
+    let rows = canvas.free_lines();
     let last = lines.len().saturating_sub(rows);
     for (text, tone) in lines.iter().skip(state.scrolled.min(last)).take(rows) {
         canvas.line(&[(text, *tone)]);

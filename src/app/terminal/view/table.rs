@@ -88,14 +88,14 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &ShownAssessment, state: &Scr
     let rows = state.rows(seen);
     let wide = canvas.width();
     let columns = Columns::of(wide);
-    if canvas.left() >= 3 {
+    if canvas.free_lines() >= 3 {
         canvas.line(&[(&counts(seen, state, rows.len(), wide), Tone::Strong)]);
     }
-    if canvas.left() >= 4 {
+    if canvas.free_lines() >= 4 {
         canvas.line(&[(&columns.heading(), Tone::Quiet)]);
     }
     let room = ScreenRoom {
-        rows: canvas.left(),
+        rows: canvas.free_lines(),
         last: 0,
     };
     if rows.is_empty() && room.rows > 0 {

@@ -1,25 +1,24 @@
 //! Webhooks from which one API server alone gets no answer, while others call them without trouble.
 //!
-//! Summed counters hide this: a third of the calls fails, which looks like a webhook that fails for a third of them.
+//! Summed counters hide this: with three API servers a third of the calls fails, which looks like a webhook that fails for a third
+//! of them. An answer of 503 counts as none: the counters do not tell the two apart.
 
 use std::collections::BTreeMap;
 
-use super::{History, ReplicaHistory, Windows};
+use super::{History, ReplicaHistory, ReplicaKey, Windows};
 use crate::cluster::hook::HookKind;
 use crate::observe::snapshot::{Counted, HookSeries};
-use crate::text::human;
 use crate::thresholds as t;
 use crate::time::Time;
-
-/// A process of an API server: its target, and its start time (`None` if it does not expose it).
-type ServerKey<'a> = (&'a str, Option<Time>);
 
 /// The only API server that gets no answer from a hook, and what it and the others counted since that began.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnlyAt<'a> {
-    /// The API server.
-    pub server: ServerKey<'a>,
-    /// The start of the earliest interval since which nothing came back from the hook; at most a few minutes ago.
+    /// The API server: its target, and its start time (`None` if it does not expose it).
+    pub server: &'a ReplicaKey,
+    /// Whether other API servers answer at its address as well.
+    pub shares_address: bool,
+    /// The start of the earliest interval with a lost call after the hook's last answer; at most a few minutes ago.
     pub since: Time,
     /// Its calls since then, all without an answer.
     pub lost: f64,
@@ -32,92 +31,69 @@ pub struct OnlyAt<'a> {
 impl History {
     /// The hooks from which only one API server gets no answer; looks at those with [`t::few_calls`] lost calls in the last minute.
     pub fn one_sided(&self, windows: &Windows, now: Time) -> BTreeMap<(HookKind, String), OnlyAt<'_>> {
-        let running = self.running();
-        let minute = windows.minute.iter().filter(|_| running.len() > 1);
-        let called = minute.flat_map(|minute| &minute.gained.hooks);
-        let lost = called.filter(|(_, series)| series.lost() >= t::few_calls());
-        lost.filter_map(|(key, _)| Some((key.clone(), only_at(&running, key, now)?)))
-            .collect()
-    }
-
-    /// The processes whose last interval describes the present.
-    fn running(&self) -> Running<'_> {
-        let running = self.replicas.iter().filter(|known| !self.is_superseded(*known));
-        running
-            .map(|((target, started), replica)| ((target.as_str(), *started), replica))
-            .collect()
-    }
-
-    /// What one API server and the others counted, and where to look, as sentences.
-    pub fn sentences(&self, only: &OnlyAt<'_>, now: Time) -> String {
-        let (who, lost, answered) = (self.name_of(only.server), only.lost, only.answered);
-        let span = human(now.since(only.since));
-        let others = match only.others {
-            1 => "Another API server".to_owned(),
-            n => format!("{n} other API servers"),
+        let current = self.current();
+        let Some(minute) = windows.minute.as_ref().filter(|_| current.len() > 1) else {
+            return BTreeMap::new();
         };
-        format!(
-            "Only {who} gets no answer from it: all its {lost:.0} calls in {span} failed. {others} had {answered:.0} calls \
-             answered, and none failed. Look at that API server's path to the Pods, then at requests that only it gets."
-        )
+        let called = minute.gained.hooks.iter();
+        let lost = called.filter(|(_, series)| series.lost() >= t::few_calls());
+        lost.filter_map(|(key, _)| Some((key.clone(), self.only_at(&current, key, now)?)))
+            .collect()
     }
 
-    /// What identifies a process, for use within a sentence.
-    fn name_of(&self, (target, started): ServerKey<'_>) -> String {
-        if self.replicas_behind(target) > 1 {
-            behind(target, started)
-        } else {
-            format!("API server {target}")
+    /// The processes that no later one has superseded. Some may have no recent interval.
+    fn current(&self) -> Vec<Process<'_>> {
+        self.replicas
+            .iter()
+            .filter(|known| !self.is_superseded(*known))
+            .collect()
+    }
+
+    /// The API server that alone gets no answer from a hook. `None` unless the calls of others since then were answered, at least
+    /// [`t::enough_calls`], with a mean below [`t::slow_always`], and none of them failed.
+    fn only_at<'a>(
+        &self,
+        current: &[Process<'a>],
+        key: &(HookKind, String),
+        now: Time,
+    ) -> Option<OnlyAt<'a>> {
+        let mut silent = current
+            .iter()
+            .filter_map(|(server, replica)| Some((*server, replica.no_answer_since(key, now)?)));
+        let (Some((server, (since, lost))), None) = (silent.next(), silent.next()) else {
+            return None;
+        };
+        let (mut sum, mut others, mut all_answered) = (HookSeries::default(), 0, true);
+        // Earlier answers do not count: an outage that all API servers see may have begun after them.
+        let called = current.iter().filter(|(other, _)| *other != server);
+        let called = called.map(|(_, replica)| replica.called_since(key, since));
+        for series in called.filter(|series| series.calls.count >= 1.0) {
+            sum.add(&series);
+            others += 1;
+            all_answered &= series.unanswered() < 1.0;
         }
+        // Where a hook is slow for all, the lost calls may only be those of the impatient clients of one API server.
+        let in_time = sum.calls.mean().is_some_and(|mean| mean < t::slow_always());
+        let answered = sum.answered();
+        (all_answered && in_time && answered >= t::enough_calls()).then_some(OnlyAt {
+            server,
+            shares_address: self.replicas_behind(&server.0) > 1,
+            since,
+            lost,
+            answered,
+            others,
+        })
     }
 }
 
-/// Processes, with what is known of each.
-type Running<'a> = Vec<(ServerKey<'a>, &'a ReplicaHistory)>;
-
-/// The only API server of these that gets no answer from a hook. `None` unless others had [`t::enough_calls`] answered since, in
-/// time, and none failed.
-fn only_at<'a>(running: &Running<'a>, key: &(HookKind, String), now: Time) -> Option<OnlyAt<'a>> {
-    let mut silent = running
-        .iter()
-        .filter_map(|(server, replica)| Some((*server, replica.no_answer_since(key, now)?)));
-    let (Some((server, (since, lost))), None) = (silent.next(), silent.next()) else {
-        return None;
-    };
-    let (mut sum, mut others, mut all_answered) = (HookSeries::default(), 0, true);
-    // Answers from before may be from before an outage that all of them see.
-    let called = running.iter().filter(|(other, _)| *other != server);
-    let called = called.map(|(_, replica)| replica.called_since(key, since));
-    for series in called.filter(|series| series.calls.count >= 1.0) {
-        sum.add(&series);
-        others += 1;
-        all_answered &= series.unanswered() < 1.0;
-    }
-    // Where a hook is slow for all, those who give it up may happen to be clients of one API server.
-    let in_time = sum.calls.mean().is_some_and(|mean| mean < t::slow_always());
-    let answered = sum.answered();
-    (all_answered && in_time && answered >= t::enough_calls()).then_some(OnlyAt {
-        server,
-        since,
-        lost,
-        answered,
-        others,
-    })
-}
-
-/// What identifies one of several processes at an address, for use within a sentence.
-pub fn behind(target: &str, started: Option<Time>) -> String {
-    match started {
-        Some(started) => format!("the API server behind {target} that started at {started}"),
-        None => format!("one of the API servers behind {target}"),
-    }
-}
+/// A process of an API server, with what is known of it.
+type Process<'a> = (&'a ReplicaKey, &'a ReplicaHistory);
 
 impl ReplicaHistory {
     /// The calls of a hook in the intervals that began since an instant.
     fn called_since(&self, key: &(HookKind, String), since: Time) -> HookSeries {
         let mut sum = HookSeries::default();
-        // The scrapes of one round do not end at the same instant.
+        // Scrapes of one round end up to this far apart.
         let counted = self.intervals.iter();
         let counted = counted.filter(|it| it.from + t::together() >= since && !it.is_long());
         counted
@@ -127,7 +103,7 @@ impl ReplicaHistory {
     }
 
     /// Since when nothing came back from a hook, and from how many calls. `None` for fewer than [`t::few_calls`], and without a
-    /// recent interval.
+    /// recent interval. An interval with an answer in it is left out, as it does not say which of its calls came first.
     fn no_answer_since(&self, key: &(HookKind, String), now: Time) -> Option<(Time, f64)> {
         if now.since(self.intervals.back()?.to) >= t::newest_speaks() {
             return None;

@@ -10,31 +10,31 @@ use futures::future::{BoxFuture, Shared};
 use super::brief;
 use crate::io::lock;
 
-/// Most addresses of one name that are tried.
+/// Most addresses of one name that are tried: each gets a part of the probe's time.
 const MOST_ADDRESSES: usize = 4;
 
 type Lookup = Shared<BoxFuture<'static, Result<Vec<IpAddr>, String>>>;
 
 /// At most one lookup of each name at a time, shared by all callers.
 ///
-/// A lookup takes one of the runtime's 512 blocking threads, and cannot be stopped: while DNS is silent it waits for a
-/// minute, where a probe gives up after seconds.
+/// A lookup occupies one of the runtime's blocking threads (tokio's default: 512) and cannot be cancelled: while DNS is silent it
+/// may take a minute, whereas a probe gives up after seconds. If each probe began one, they would use up all threads.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     underway: Arc<Mutex<HashMap<String, Lookup>>>,
 }
 
 impl Resolver {
-    /// The first four addresses of a name. It has no timeout.
+    /// Addresses of a name, in the resolver's order. It waits without a timeout, which is up to the caller.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The resolver's, and that the name has no address.
     pub(super) async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, String> {
-        let found = self.join(host, |host| async move {
+        let lookup = self.share(host, |host| async move {
             let found = tokio::net::lookup_host((host, 0)).await?;
             Ok(found.map(|address| address.ip()).take(MOST_ADDRESSES).collect())
         });
-        let found = found.await?;
+        let found = lookup.await?;
         if found.is_empty() {
             return Err(format!("{host} has no address"));
         }
@@ -42,11 +42,12 @@ impl Resolver {
     }
 
     /// Waits for the current lookup of the name, or for a new one.
-    async fn join<F>(&self, host: &str, lookup: impl FnOnce(String) -> F) -> Result<Vec<IpAddr>, String>
+    async fn share<F>(&self, host: &str, lookup: impl FnOnce(String) -> F) -> Result<Vec<IpAddr>, String>
     where
         F: Future<Output = std::io::Result<Vec<IpAddr>>> + Send + 'static,
     {
-        let found = {
+        let lookup = {
+            // Held until the entry is there, so that the task does not remove it before.
             let mut underway = lock(&self.underway);
             let started = underway.entry(host.to_owned()).or_insert_with(|| {
                 let (name, all) = (host.to_owned(), Arc::clone(&self.underway));
@@ -62,7 +63,7 @@ impl Resolver {
             });
             started.clone()
         };
-        found.await
+        lookup.await
     }
 }
 
@@ -76,13 +77,13 @@ mod tests {
     async fn a_name_is_looked_up_once_at_a_time_however_many_probes_give_up_on_it() {
         let resolver = Resolver::default();
         let (answer, answered) = oneshot::channel();
-        let mut first = Box::pin(resolver.join("hook.example.com", |_| async move {
+        let mut first = Box::pin(resolver.share("hook.example.com", |_| async move {
             answered.await.map_err(std::io::Error::other)
         }));
         assert_eq!(futures::poll!(&mut first), std::task::Poll::Pending);
         drop(first);
 
-        let second = resolver.join("hook.example.com", |_| async { unreachable!("one is under way") });
+        let second = resolver.share("hook.example.com", |_| async { unreachable!("one is under way") });
         let (found, ()) = tokio::join!(second, async {
             answer
                 .send(vec![IpAddr::from([10, 0, 0, 7])])
@@ -90,7 +91,7 @@ mod tests {
         });
         assert_eq!(found, Ok(vec![IpAddr::from([10, 0, 0, 7])]));
 
-        let third = resolver.join("hook.example.com", |_| async {
+        let third = resolver.share("hook.example.com", |_| async {
             Err(std::io::Error::other("no such host"))
         });
         assert_eq!(third.await, Err("no such host".to_owned()));
