@@ -242,7 +242,7 @@ fn act(
 
 /// The result of a subtask; `None` if it was cancelled. If it panicked, the panic continues in the caller, which ends the
 /// daemon.
-fn finished<T>(ended: Result<T, JoinError>) -> Option<T> {
+fn unless_cancelled<T>(ended: Result<T, JoinError>) -> Option<T> {
     match ended {
         Ok(done) => Some(done),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -1,7 +1,8 @@
 //! Executes what the breaker of `domain/act` decides, and reports the outcomes to it.
 //!
-//! Every request is a task of its own. Each that has a ticket is answered by one observation with that ticket. Nothing here
-//! waits for a Lease, an Event or a ConfigMap: what replicas must agree on is in the ledger, which no webhook can block.
+//! Every request runs in a task of its own. Every action with a ticket leads to one observation with that ticket, also where one
+//! request serves several. Nothing here waits for a Lease, an Event or a ConfigMap: what replicas must agree on is in the ledger,
+//! which no webhook can block.
 
 mod breaker_log;
 mod change;
@@ -25,8 +26,8 @@ use self::done::Done;
 use self::observed_configs::{ObservedConfigs, ObservedLists};
 use self::pauses::WriteBackoff;
 use super::announce::Announcements;
-use super::finished;
 use super::replicas::Leadership;
+use super::unless_cancelled;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
     Action, Book, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, Notice, ObjectChange,
@@ -49,12 +50,12 @@ use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
 
 /// Interval of the breaker's ticks while there is something to decide or in flight.
-const CLOSELY: Duration = Duration::from_millis(200);
+const TICK_BUSY: Duration = Duration::from_millis(200);
 /// Interval of the breaker's ticks otherwise.
-const CALMLY: Duration = Duration::from_secs(1);
+const TICK_IDLE: Duration = Duration::from_secs(1);
 /// How often the list of API servers and their release is refreshed.
 const REFRESH: Duration = Duration::from_secs(60);
-/// The same while their addresses cannot be read.
+/// The same while the list of API servers cannot be read.
 const REFRESH_AGAIN: Duration = Duration::from_secs(10);
 /// How long one change may take, all attempts together. With the last attempt's own time it stays well below what the
 /// breaker waits for an outcome.
@@ -160,26 +161,26 @@ impl BreakerTask {
 
 impl Driver {
     async fn run(mut self) {
-        self.look();
-        let mut looked = Instant::now();
+        self.start_due_reads();
+        let mut ticked = Instant::now();
         loop {
-            let pause = if self.is_at_rest() { CALMLY } else { CLOSELY };
+            let pause = if self.is_at_rest() { TICK_IDLE } else { TICK_BUSY };
             let observations = tokio::select! {
-                () = tokio::time::sleep_until(looked + pause) => {
-                    looked = Instant::now();
-                    self.look();
+                () = tokio::time::sleep_until(ticked + pause) => {
+                    ticked = Instant::now();
+                    self.start_due_reads();
                     vec![Observation::Tick]
                 }
                 changed = self.links.judged.changed() => match changed {
                     Ok(()) => self.newest_judgement().into_iter().collect(),
-                    // The core is gone, and so is the daemon: only its stop is waited for.
+                    // The core has ended, so the daemon is stopping: only its signal is waited for.
                     Err(_) => {
                         let _ = self.links.stopping.changed().await;
                         return self.drain().await;
                     }
                 },
                 Some(done) = self.jobs.join_next() => {
-                    finished(done).map_or_else(Vec::new, |done| self.finished(done))
+                    unless_cancelled(done).map_or_else(Vec::new, |done| self.apply(done))
                 }
                 _ = self.links.stopping.changed() => return self.drain().await,
             };
@@ -195,7 +196,8 @@ impl Driver {
         }
     }
 
-    /// Waits only for the changes in flight and their lines in the audit log.
+    /// Waits for the changes in flight and their lines in the audit log, for as long as the daemon lets it. Their outcomes are only
+    /// recorded: nothing new is decided.
     async fn drain(mut self) {
         while self.changing + self.auditing > 0
             && let Some(done) = self.jobs.join_next().await
@@ -227,6 +229,7 @@ impl Driver {
     /// Feeds observations to the breaker and executes its actions: those on one object in one request.
     fn take(&mut self, mut observations: Vec<Observation>) {
         let (now, wall) = (self.now(), self.links.metrics.wall.reading());
+        // Objects hold dates of the wall clock; the breaker counts by its own.
         for view in observations.iter_mut().filter_map(Observation::view_mut) {
             view.by_hand_until = view.by_hand_until.map(|until| wall.instant(until));
         }
@@ -284,6 +287,7 @@ impl Driver {
             let told = writer
                 .carry_out_together(&wanted.collect::<Vec<_>>(), &author)
                 .await;
+            // One outcome for each change, in order.
             let changed = desired_states.into_iter().zip(told);
             let changed =
                 changed.map(|((desired, change), (outcome, report))| (change, desired, outcome, report));
@@ -325,7 +329,8 @@ impl Driver {
         Some(Observation::Judged(judged))
     }
 
-    /// Warns once about each rule that permits a skip where the fence does not.
+    /// Warns about each rule that permits a skip where the fence does not: once, and again when the configurations change that it
+    /// concerns.
     fn tell_what_is_unusable(&mut self, judged: &Judged) {
         // An annotation that is not read yet may make the rule usable.
         if !judged.fence_holds || judged.inventory_is_old || judged.unread {
@@ -347,8 +352,8 @@ impl Driver {
         self.unusable = unusable;
     }
 
-    /// Starts the periodic reads that are due: the API servers, hookwatch's user name, the webhook configurations.
-    fn look(&mut self) {
+    /// Starts the reads that are due: the API servers, hookwatch's user name, the webhook configurations.
+    fn start_due_reads(&mut self) {
         let now = self.now();
         if now >= self.refresh_at {
             self.refresh_at = now + REFRESH;
@@ -406,7 +411,7 @@ impl Driver {
         self.breaker_log.tell(notice, uid, now, metrics, announcements);
     }
 
-    /// Publishes every hook's standing to the core when it changed.
+    /// Publishes to the core what changed: every hook's standing, and the freeze order.
     fn publish(&mut self) {
         let now = self.now();
         let stages = self.breaker.states();

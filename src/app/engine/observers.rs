@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Common, finished};
+use super::{Common, unless_cancelled};
 use crate::domain::act::fence::{AutoBreak, Proof};
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget, may_be_sent};
@@ -156,7 +156,7 @@ async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::
         let began = Instant::now();
         let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH_EVERY);
         while let Some(ended) = refreshing.try_join_next() {
-            let _ = finished(ended);
+            let _ = unless_cancelled(ended);
         }
         if refresh && refreshing.is_empty() {
             refreshed = Some(began);
@@ -167,11 +167,11 @@ async fn scrape(common: Arc<Common>, scraper: Arc<Scraper>, one_process: watch::
             });
             // The list usually arrives at once. While an API server hangs, the others must still be scraped.
             if let Ok(Some(ended)) = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await {
-                let _ = finished(ended);
+                let _ = unless_cancelled(ended);
             }
         }
         while let Some(ended) = under_way.try_join_next() {
-            if let Some(visit) = finished(ended) {
+            if let Some(visit) = unless_cancelled(ended) {
                 visiting.remove(&visit);
             }
         }
@@ -257,7 +257,7 @@ async fn write_canaries(common: Arc<Common>, canaries: CanaryWriter, (target, tu
         let due = |interval| turns.next(began, interval);
         pace(&mut attention, due, (config.interval, config.alert_interval)).await;
         while let Some(ended) = under_way.try_join_next() {
-            match finished(ended) {
+            match unless_cancelled(ended) {
                 Some(false) => permitted = false,
                 _ => last_permitted = Some(Instant::now()),
             }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
-use super::{Common, finished};
+use super::{Common, unless_cancelled};
 use crate::domain::act::leadership::candidate::ClaimStep;
 use crate::domain::act::leadership::{
     Bid, BidOutcome, Candidate, LeadershipObject, ReplicaReport, ReplicaStanding, Terms, Undecided,
@@ -244,7 +244,7 @@ impl Election {
     }
 
     fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) {
-        let Some((bid, sent, written, said)) = finished(written) else {
+        let Some((bid, sent, written, said)) = unless_cancelled(written) else {
             return;
         };
         let in_time = self.now().since(sent) <= self.terms.round();

@@ -195,7 +195,7 @@ impl Evidence<'_> {
     /// The failed calls may be those whose clients gave up while another hook hung. Not where a canary named this hook, or most
     /// failed calls were answered with an error.
     pub(super) fn may_be_given_up(&self) -> bool {
-        self.another_hangs && self.is_good() && !self.counters.err_themselves() && !self.is_named()
+        self.another_hangs && self.is_good() && !self.counters.mostly_own_errors() && !self.is_named()
     }
 
     /// It was in trouble, and the last answer to a probe came as late as a slow one.

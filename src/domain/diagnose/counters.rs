@@ -26,7 +26,7 @@ pub struct Counters {
     bad_patches: f64,
     /// Calls that the hook denied.
     pub denied: f64,
-    /// Seconds per answered call.
+    /// Seconds per answered call; without the denied ones where calls failed under `Fail`.
     pub mean: Option<f64>,
     /// Failed calls that the policy let pass.
     pub fail_open: f64,
@@ -34,7 +34,8 @@ pub struct Counters {
     pub condition_errors: f64,
     /// The least number of requests that can have been refused for such an error, without a call.
     pub unasked: f64,
-    /// The policy is `Ignore`, and the API server's release counts neither ignored failures nor response codes.
+    /// The policy is `Ignore`, and no response code was counted: there was no call, or the API server's release counts neither
+    /// codes nor ignored failures.
     mute: bool,
     /// Beginning and end of the span.
     pub span: Option<(Time, Time)>,
@@ -43,13 +44,12 @@ pub struct Counters {
 impl Counters {
     /// The span that is the best evidence of the present.
     ///
-    /// The newest interval, if it has enough calls. Not where only the last ten seconds show failures, as those may come in
-    /// bursts, one per timeout; unless no call failed in it and every backend answers: then the failures are over.
-    ///
-    /// With hardly any recent calls and none of them answered, the last minute, if most of its calls failed, or if it shows
-    /// failures and the hook was named a moment ago.
-    ///
-    /// Otherwise the last ten seconds.
+    /// 1. The newest interval, if it has enough calls and one of these holds: its calls fail; those of the last ten seconds do not;
+    ///    none of its calls failed and every backend answers. If only the ten seconds show failures, the newest interval may lie
+    ///    between two bursts, as calls that time out end together.
+    /// 2. The last minute, if its calls fail, hardly any ended in the ten seconds, and none of those was answered; and the hook was
+    ///    named a moment ago, or a call failed in the ten seconds and most of the minute's did.
+    /// 3. The last ten seconds.
     pub fn choose(
         [newest, recent, minute]: &[Self; 3],
         probes: &ProbeEvidence<'_>,
@@ -60,11 +60,10 @@ impl Counters {
             return newest.clone();
         }
         let little = recent.calls < t::few_calls() && recent.calls - recent.failed < 1.0;
-        if little && (recent.failed >= 1.0 || was_failing) && minute.failing() {
-            // A hook whose last calls failed is not healthy again because it is called less.
-            if was_failing || minute.failed >= t::most_calls() * minute.calls {
-                return minute.clone();
-            }
+        let mostly = recent.failed >= 1.0 && minute.failed >= t::most_calls() * minute.calls;
+        // A hook whose last calls failed is not healthy again because it is called less.
+        if little && minute.failing() && (was_failing || mostly) {
+            return minute.clone();
         }
         recent.clone()
     }
@@ -85,7 +84,8 @@ impl Counters {
             && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
         // If `mute`, only durations are evidence: calls that take the whole timeout were not answered.
         let all_timed_out = series.calls.mean() >= Some(t::timed_out_part() * timeout);
-        // The API server refuses dry runs, such as our canaries, for a hook that takes none, and calls that its own error.
+        // The API server refuses dry runs, such as our canaries, for a hook that takes none, and calls that its own error. A bad
+        // patch of such a hook looks the same and is not counted either.
         let internal = if hook.is_some_and(|hook| !hook.dry_run_safe) {
             0.0
         } else {
@@ -97,8 +97,8 @@ impl Counters {
             series.rejections.calling + internal + series.fail_open
         };
         let denied = series.rejections.denied;
-        // Under Fail, calls that led to a refusal have a series of their own. Under Ignore, failed calls are in the same
-        // series as the others: what it has beyond the others' usual time is theirs.
+        // Failed calls that led to a refusal have a series of their own, and only they count for the mean. Where all failed open,
+        // they are in the same series as the others: what it has beyond the others' usual time is theirs.
         let refused = series.rejections.calling + internal;
         let (sum, others, count) = if refused >= 1.0 {
             // A denial is an answer like any other.
@@ -123,7 +123,7 @@ impl Counters {
             (errors, (errors / conditions - series.exclusions).max(0.0))
         });
         // A call that timed out is no slow answer.
-        let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
+        let mean = if series.rejections.calling >= 1.0 {
             let (calls, rejected) = (series.calls, series.rejected);
             let (sum, count) = (calls.sum - rejected.sum, calls.count - rejected.count);
             Cumulative { sum, count }.mean()
@@ -147,10 +147,10 @@ impl Counters {
         }
     }
 
-    /// The same without the calls that failed.
+    /// The same without the calls that failed; what answered ones took and the errors of conditions stay.
     pub fn without_failures(&self) -> Self {
         Self {
-            calls: self.calls - self.failed,
+            calls: (self.calls - self.failed).max(0.0),
             failed: 0.0,
             failed_mean: None,
             own_errors: 0.0,
@@ -201,7 +201,7 @@ impl Counters {
         self.failed < 1.0 && self.answered >= self.calls
     }
 
-    /// Failed calls take less than the shortest timeout that a webhook can have.
+    /// On average, failed calls take less than the shortest timeout that a webhook can have.
     pub fn failed_at_once(&self) -> bool {
         self.failed_mean.is_some_and(|mean| mean < t::timeout_like())
     }
@@ -212,8 +212,8 @@ impl Counters {
     }
 
     /// Most failed calls were answered, by an HTTP error of the hook's own or a patch that cannot be applied.
-    pub fn err_themselves(&self) -> bool {
-        self.own_errors >= t::most_calls() * self.failed
+    pub fn mostly_own_errors(&self) -> bool {
+        self.own_errors >= 1.0 && self.own_errors >= t::most_calls() * self.failed
     }
 
     /// Calls fail, more than a rollout's burst.
@@ -239,7 +239,7 @@ impl Counters {
             (t::ended_by_timeout() * timeout).clamp(t::timeout_like(), t::impatient())
         });
         let answer_like = |(mean, usual)| mean >= t::answer_like() * usual;
-        if self.err_themselves() {
+        if self.mostly_own_errors() {
             Cause::Erroring
         } else if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
             Cause::Hanging
@@ -278,20 +278,25 @@ impl Slowness {
     /// A mean does not show how many calls were slow: if one of two waited for a lost packet, both seem slow. So a hook is
     /// named only when calls that began after it was first suspected, `since`, are slow too.
     pub fn of(spans: &[Counters; 3], usual: Option<f64>, since: Option<Time>) -> Option<Self> {
+        let [newest, recent, minute] = spans;
         let enough = spans.iter().find(|counters| counters.calls >= t::enough_calls());
-        let told = enough.unwrap_or(&spans[2]);
-        let latest = spans[..2].iter().find(|counters| counters.mean.is_some());
+        let judged = enough.unwrap_or(minute);
+        let latest = [newest, recent]
+            .into_iter()
+            .find(|counters| counters.mean.is_some());
         let slow_since = |counters: &Counters, since: Time| {
             let extra = counters.mean.unwrap_or(0.0) - usual.unwrap_or(0.0).min(t::slow_at_least());
             counters.from() >= Some(since)
                 && counters.is_slow(usual)
                 && extra * counters.calls >= t::one_late_call()
         };
-        let lasting = since.filter(|since| spans[1].from() >= Some(*since));
+        let judged_before = since.is_some_and(|since| recent.from() >= Some(since));
         Some(Self {
-            steady: spans[1].mean.filter(|_| lasting.is_some()),
-            mean: told.mean.filter(|_| told.calls >= 2.0 && told.is_slow(usual))?,
-            from: told.from()?,
+            steady: recent.mean.filter(|_| judged_before),
+            mean: judged
+                .mean
+                .filter(|_| judged.calls >= 2.0 && judged.is_slow(usual))?,
+            from: judged.from()?,
             is_old: latest.is_none(),
             is_over: latest.is_some_and(|latest| !latest.is_slow(usual)),
             goes_on: since.is_some_and(|since| spans.iter().any(|span| slow_since(span, since))),

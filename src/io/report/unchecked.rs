@@ -70,7 +70,7 @@ struct Item {
     metadata: Meta,
 }
 
-/// Not `ObjectMeta`, which is mostly `fieldsV1`: that is skipped here.
+/// Not `ObjectMeta`, which is mostly `fieldsV1`: serde skips that here.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -109,7 +109,7 @@ impl From<Meta> for ObservedObject {
 }
 
 /// The hook with this name in a webhook configuration as the API server returns it. `None` if there is none, if the
-/// configuration cannot be read, or if `kind` is not one of admission webhooks.
+/// configuration cannot be read, or if `kind` is no admission kind.
 pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<Hook> {
     if !kind.is_admission() {
         return None;
@@ -183,7 +183,8 @@ impl ObjectLister {
             for version in versions {
                 let path = base(&group, &version);
                 let Some(rest) = left.checked_sub(1) else {
-                    tally.not_listed(&format!("every kind of {group}/{version}"), "there are too many");
+                    let why = format!("at most {MAX_VERSIONS} group versions are read");
+                    tally.not_listed(&format!("every kind under {path}"), &why);
                     continue;
                 };
                 left = rest;
@@ -207,12 +208,12 @@ impl ObjectLister {
                             known.versions.push(version.clone());
                         }
                     }
-                    Err(why) => tally.not_listed(&format!("every kind of {group}/{version}"), &why),
+                    Err(why) => tally.not_listed(&format!("every kind under {path}"), &why),
                 }
             }
         }
         served.retain(|_, kind| tally.question.concerns(kind));
-        // Events of both groups are the same objects (`domain/cluster/matching/equivalent`).
+        // Events of both groups are the same objects, and no other kind is served in two (`domain/cluster/matching/equivalent`).
         let events = |group: &str| (group.to_owned(), "events".to_owned());
         if served.contains_key(&events("")) {
             served.remove(&events("events.k8s.io"));
@@ -232,8 +233,8 @@ impl ObjectLister {
         labels
     }
 
-    /// Reads the labels of these namespaces. Leaves out those that do not exist or cannot be read in time. The names are put
-    /// into URL paths unescaped.
+    /// Reads the labels of these namespaces. Leaves out those that do not exist or cannot be read in time. The names must be safe
+    /// in a URL path.
     pub async fn labels(&self, names: &[&str]) -> BTreeMap<String, Labels> {
         let until = Instant::now() + self.bounds.whole;
         let mut labels = BTreeMap::new();
@@ -283,7 +284,7 @@ impl ObjectLister {
             }
         }
         Err(format!(
-            "there are more than {}",
+            "it has more than {} objects, and only those were read",
             self.bounds.pages.saturating_mul(self.bounds.page)
         ))
     }

@@ -10,17 +10,24 @@ use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// The pause before the first retry. It doubles with each retry.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// The longest pause that a receiver can ask for (`Retry-After`), unless the doubled pause is already longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Delivers one signal. Logs the first of several failures, and the first success after them.
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    Whole,
+    /// The receiver took the request and rejected a part of it.
+    InPart,
+    Lost,
+}
+
+/// Delivers one signal. Logs when a request ends otherwise than the one before it.
 #[derive(Debug)]
 pub(super) struct SignalDelivery {
     transport: Transport,
     signal: Signal,
     counts: TelemetryCounts,
     stop: watch::Receiver<bool>,
-    failing: bool,
+    last: Delivery,
 }
 
 impl SignalDelivery {
@@ -36,7 +43,7 @@ impl SignalDelivery {
             signal,
             counts,
             stop,
-            failing: false,
+            last: Delivery::Whole,
         }
     }
 
@@ -46,7 +53,7 @@ impl SignalDelivery {
         let _ = self.stop.wait_for(|stop| *stop).await;
     }
 
-    /// Sends a request with `count` items, with retries until the destination's timeout.
+    /// Sends a request with `count` spans or data points, with retries until the receiver's timeout.
     ///
     /// # Errors
     /// Why they were not delivered. They are already counted as lost.
@@ -57,7 +64,7 @@ impl SignalDelivery {
             let tried = timeout_at(until, self.transport.send(payload)).await;
             let failed = match tried {
                 Ok(Ok(rejected)) => {
-                    self.taken(count, rejected.count, &rejected.why);
+                    self.record_taken(count, rejected.count, &rejected.why);
                     return Ok(());
                 }
                 Ok(Err(failed)) => failed,
@@ -66,8 +73,8 @@ impl SignalDelivery {
             let Some(asked) = failed.again else {
                 break failed;
             };
-            // Never shorter than our own pause, even if the receiver asks for less.
-            let next = asked.unwrap_or(wait).clamp(wait, LONGEST_WAIT.max(wait));
+            // What the receiver asks for (`Retry-After`) can only lengthen the pause.
+            let next = asked.unwrap_or(wait).max(wait);
             if Instant::now() + next >= until || *self.stop.borrow() {
                 break failed;
             }
@@ -77,30 +84,34 @@ impl SignalDelivery {
             }
             wait *= 2;
         };
-        self.give_up(lost.loss, count);
-        if !std::mem::replace(&mut self.failing, true) {
+        self.count_lost(lost.loss, count);
+        if self.differs(Delivery::Lost) {
             let (signal, reason) = (self.signal.as_str(), lost.loss.as_str());
             tracing::warn!(signal, reason, "OTLP cannot be delivered: {}", lost.why);
         }
         Err(lost.loss)
     }
 
-    pub(super) fn give_up(&self, loss: Loss, count: u64) {
+    /// Whether the last request ended otherwise than this one.
+    fn differs(&mut self, ended: Delivery) -> bool {
+        std::mem::replace(&mut self.last, ended) != ended
+    }
+
+    pub(super) fn count_lost(&self, loss: Loss, count: u64) {
         self.counts.dropped(self.signal, loss, count);
     }
 
-    fn taken(&mut self, count: u64, rejected: u64, why: &str) {
+    fn record_taken(&mut self, count: u64, rejected: u64, why: &str) {
         let rejected = rejected.min(count);
         self.counts.sent(self.signal, count - rejected);
         let signal = self.signal.as_str();
         if rejected > 0 {
             self.counts.dropped(self.signal, Loss::Rejected, rejected);
+            if self.differs(Delivery::InPart) {
+                tracing::warn!(signal, rejected, "the receiver of OTLP rejects a part: {why}");
+            }
+        } else if self.differs(Delivery::Whole) {
+            tracing::info!(signal, "OTLP is delivered again");
         }
-        match (rejected > 0, self.failing) {
-            (true, false) => tracing::warn!(signal, rejected, "the receiver of OTLP rejects a part: {why}"),
-            (false, true) => tracing::info!(signal, "OTLP is delivered again"),
-            _ => {}
-        }
-        self.failing = rejected > 0;
     }
 }

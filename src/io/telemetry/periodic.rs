@@ -22,7 +22,7 @@ pub(super) async fn send(source: MetricSource, mut delivery: SignalDelivery, int
             match delivered {
                 Ok(()) => delivered = delivery.deliver(&request, points).await,
                 // After a failed request the rest is given up: each would wait for its own deadline.
-                Err(loss) => delivery.give_up(loss, points),
+                Err(loss) => delivery.count_lost(loss, points),
             }
         }
         if last {

@@ -36,7 +36,7 @@ pub(super) enum Done {
 
 impl Driver {
     /// Processes a task's result. Returns the observations for the breaker.
-    pub(super) fn finished(&mut self, done: Done) -> Vec<Observation> {
+    pub(super) fn apply(&mut self, done: Done) -> Vec<Observation> {
         match done {
             Done::Servers {
                 servers,
@@ -79,7 +79,7 @@ impl Driver {
                 let told = told.collect();
                 // Until it is known to have propagated to every API server, nothing more is done about the hook.
                 self.observed_configs.outdated();
-                self.look();
+                self.start_due_reads();
                 told
             }
             Done::Audited => {

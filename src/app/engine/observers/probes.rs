@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Common, finished};
+use super::{Common, unless_cancelled};
 use crate::domain::cluster::hook::ProbeLevel;
 use crate::domain::cluster::inventory::Inventory;
 use crate::domain::observe::probe::ProbeReport;
@@ -103,7 +103,7 @@ impl ProbeRunner {
             }
             while let Some(ended) = self.running.try_join_next() {
                 // A panic ends this task too: the schedule would wait without end for the report of that probe.
-                finished(ended);
+                unless_cancelled(ended);
             }
             looked = Instant::now();
             self.start_what_is_due();

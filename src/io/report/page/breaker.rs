@@ -9,22 +9,21 @@ use crate::domain::act::leadership::{ReplicaRole, ReplicaView};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 
-/// Most bytes for all lines.
+/// Most bytes of markup for all lines together.
 const ROOM: usize = 8_000;
 
-/// The section. Empty while the breaker handles no hook, unless this replica does not lead and a webhook fails: then it says
-/// that only the leader shows what its breaker does.
+/// The section. Empty if the breaker handles no hook and there is no [`leader_note`].
 pub(super) fn standings(assessment: &Assessment) -> Markup {
     let breaker = &assessment.breaker;
-    let follows = left_to_leader(assessment);
-    if breaker.hooks.is_empty() && follows.is_none() {
+    let note = leader_note(assessment);
+    if breaker.hooks.is_empty() && note.is_none() {
         return html! {};
     }
     let (lines, left_out) = within(ROOM, &breaker.hooks, |standing| line(standing, assessment.at));
     html! {
         section #breaker {
             h2 { "Breaker " span.quiet { (breaker.effective.as_str()) } }
-            @if let Some(follows) = follows { p { (Foreign(&follows)) } }
+            @if let Some(note) = note { p { (Foreign(&note)) } }
             ul.standings { (lines) }
             @if left_out > 0 {
                 p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }
@@ -35,7 +34,7 @@ pub(super) fn standings(assessment: &Assessment) -> Markup {
 
 /// A note that only the leader shows its breaker's hooks; `None` if this replica leads, no webhook fails or the breaker is
 /// off.
-fn left_to_leader(assessment: &Assessment) -> Option<String> {
+fn leader_note(assessment: &Assessment) -> Option<String> {
     let replica = assessment.replica.as_ref()?;
     let matters = assessment.breaker.effective != AutoBreak::Off && assessment.culprits().next().is_some();
     let follows = replica.role != ReplicaRole::Leader;
@@ -44,17 +43,18 @@ fn left_to_leader(assessment: &Assessment) -> Option<String> {
 
 /// A hook's state in a few words; `None` while it is enforcing and nothing is planned or held back.
 pub(super) fn state(standing: &HookStanding) -> Option<String> {
-    Some(
-        match (&standing.rung, &standing.would_bypass, &standing.held_back) {
-            (Some(rung), ..) if standing.effective => format!("bypassed ({rung})"),
-            (Some(rung), ..) => format!("bypassed ({rung}), not on every API server yet"),
-            (None, Some(rung), _) => format!("would be bypassed ({rung})"),
-            (None, None, Some(reason)) => format!("held back ({reason})"),
-            (None, None, None) if standing.state == "enforcing" => return None,
-            (None, None, None) if standing.state == "probation" => "on probation".to_owned(),
-            (None, None, None) => standing.state.clone(),
-        },
-    )
+    let held_back = standing.held_back.as_ref();
+    let held_back = held_back.map(|reason| format!("held back ({reason})"));
+    let state = match (&standing.rung, &standing.would_bypass) {
+        (Some(rung), _) if standing.effective => Some(format!("bypassed ({rung})")),
+        (Some(rung), _) => Some(format!("bypassed ({rung}), not on every API server yet")),
+        (None, Some(rung)) => return Some(format!("would be bypassed ({rung})")),
+        (None, None) if standing.state == "enforcing" => None,
+        (None, None) if standing.state == "probation" => Some("on probation".to_owned()),
+        (None, None) => Some(standing.state.clone()),
+    };
+    let told: Vec<_> = state.into_iter().chain(held_back).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 fn line(standing: &HookStanding, now: Time) -> Markup {
@@ -77,7 +77,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::act::breaker::{HookState, Rung};
+    use crate::domain::act::breaker::{HeldBack, HookState, Rung};
     use crate::domain::act::fence::BreakerView;
     use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
@@ -126,6 +126,9 @@ mod tests {
         let page = shown(vec![standing(stage(true))]);
         assert!(page.contains("bypassed (shield)</b> since") && page.contains("<bdi>&lt;w&gt;</bdi>"));
         assert!(shown(vec![standing(stage(false))]).contains("not on every API server yet"));
+        let mut overdue = standing(stage(true));
+        overdue.held_back = Some(HeldBack::Limit.as_str().to_owned());
+        assert!(shown(vec![overdue]).contains("bypassed (shield), held back (limit)"));
         let mut restored = standing(HookState::Enforcing);
         restored.unchecked = Some("3 objects went in <unchecked>.".to_owned());
         let page = shown(vec![restored]);
