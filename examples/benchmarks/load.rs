@@ -1,6 +1,7 @@
 //! What being watched costs a real kube-apiserver: the CPU of its process, in quiet and while a webhook hangs, beside what a
 //! Prometheus that scrapes it costs; and the CPU of each kind of request that hookwatch sends.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -144,7 +145,7 @@ async fn play() -> anyhow::Result<(Load, Load, Vec<Request>)> {
     for round in 0..ROUNDS {
         eprintln!("  round {} of {ROUNDS}", round + 1);
         for (nth, (_, user)) in STATES.iter().enumerate() {
-            let _user = begin(*user, &server, &directory).await?;
+            let _user = begin(*user, &server).await?;
             used(&server, cluster.client(), &mut quiet[nth]).await?;
             // Its incident begins while it is there.
             cluster
@@ -171,23 +172,20 @@ async fn add_node_leases(client: kube::Client) -> anyhow::Result<()> {
 }
 
 /// Starts the user, and waits until it has settled. It ends when the result is dropped.
-async fn begin(
-    user: User,
-    server: &Envtest,
-    directory: &PrivateDirectory,
-) -> anyhow::Result<Option<Box<dyn std::any::Any>>> {
+async fn begin(user: User, server: &Envtest) -> anyhow::Result<Option<Box<dyn Any>>> {
     let kubeconfig = server.kubeconfig();
-    let (started, settling): (Option<Box<dyn std::any::Any>>, _) = match user {
+    let (started, settling): (Option<Box<dyn Any>>, _) = match user {
         User::Nobody => (None, SETTLING),
         User::Prometheus => {
             let binary = tools::find("prometheus").context("no prometheus")?;
+            let directory = PrivateDirectory::create()?;
             let config = format!(
                 "global: {{scrape_interval: {}s}}\nscrape_configs:\n{}",
                 INTERVAL.as_secs(),
-                tools::api_server_job(directory, &kubeconfig)?
+                tools::api_server_job(&directory, &kubeconfig)?
             );
-            let started = tools::start_prometheus(&binary, directory, &config)?;
-            (Some(Box::new(started)), SETTLING)
+            let started = tools::start_prometheus(&binary, &directory, &config)?;
+            (Some(Box::new((started, directory))), SETTLING)
         }
         User::Hookwatch => {
             let started = Daemon::start(Path::new(RELEASE), &kubeconfig)?;
