@@ -64,7 +64,7 @@ fn authority(cluster: &Cluster, hook: &HookSpec) -> String {
 /// The message when RBAC forbids the request, or when the API server has not loaded RBAC yet.
 pub fn forbidden(class: &Class) -> String {
     format!(
-        "{} is forbidden: User cannot {} resource \"{}\" in API group \"{}\"",
+        "{} is forbidden: User \"system:serviceaccount:hookwatch:hookwatch\" cannot {} resource \"{}\" in API group \"{}\"",
         class.resource,
         class.verb.as_str().to_lowercase(),
         class.resource,
