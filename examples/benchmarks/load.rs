@@ -36,7 +36,7 @@ use crate::process::cpu_of;
 use crate::tools;
 
 /// Times that each state is measured, in turn: an idle API server's CPU varies by as much as is added.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 4;
 /// How long a state is measured: two scrapes of Prometheus.
 const SPAN: Duration = Duration::from_secs(30);
 /// What is left out at the beginning of each state.
