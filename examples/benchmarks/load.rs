@@ -89,7 +89,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         return Ok(section);
     }
     section.say(&format!(
-        "The CPU of a real kube-apiserver with {NODES} node Leases and three webhooks, and nobody else: by itself, with a Prometheus \
+        "The CPU of a real kube-apiserver with {NODES} node Leases and three webhooks: by itself, with a Prometheus \
          that scrapes its `/metrics` every {} s, and with `hookwatch run` with default settings. In quiet, and while a webhook for \
          everything with `failurePolicy: Fail` hangs. Each state {ROUNDS} times for {} s, in turn.",
         INTERVAL.as_secs(),
@@ -103,11 +103,16 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         "Requests a second",
     ]);
     for (when, load) in [("quiet", &quiet), ("a webhook hangs", &incident)] {
-        for ((state, _), used) in STATES.iter().zip(load) {
+        for ((state, user), used) in STATES.iter().zip(load) {
+            let more = used.share.minus(&load[0].share).to_string();
             table.row(&[
                 format!("{when}, {state}"),
                 used.share.to_string(),
-                used.share.minus(&load[0].share).to_string(),
+                if *user == User::Nobody {
+                    "-".to_owned()
+                } else {
+                    more
+                },
                 used.requests.to_string(),
             ]);
         }

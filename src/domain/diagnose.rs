@@ -92,7 +92,7 @@ fn verdict(
         summary: String::new(),
         evidence: Vec::new(),
         advice: None,
-        backends: evidence.backends.iter().map(words::view).collect(),
+        backends: evidence.backends.iter().map(words::backends::view).collect(),
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,
         by_hand: None,

@@ -1,5 +1,7 @@
 //! Verdicts in words: the observations as sentences, the one that weighs most first.
 
+pub mod backends;
+
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
@@ -7,15 +9,13 @@ use super::probes::ProbeEvidence;
 use super::scene::Scene;
 use super::scope;
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Backend, BackendPath, HookTarget, ServiceState, ServiceTarget};
-use crate::diagnose::verdict::{BackendView, Verdict};
+use crate::diagnose::verdict::Verdict;
 use crate::observe::canary::{CallFailureReason, CanaryOutcome};
 use crate::observe::history::{OnlyAt, behind};
-use crate::observe::probing::{BackendState, Dead};
 use crate::text::{capital, human, human_seconds};
 use crate::thresholds as t;
 use crate::time::Time;
-use crate::vocabulary::{BackendHealth, Cause, Effect, Health};
+use crate::vocabulary::{Cause, Effect, Health};
 
 /// What bad patches do to writes. Under `Ignore` a reader would expect such writes to pass.
 const BAD_PATCH: &str = "Its patch cannot be applied to the object, and the API server refuses such writes under either \
@@ -60,7 +60,7 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     let (cause, since, counters) = (verdict.cause, verdict.since, &evidence.counters);
     let failing = verdict.health == Health::Failing;
     let mut said: Vec<String> = refusal(evidence, cause).into_iter().chain(own).collect();
-    said.extend(backends(evidence));
+    said.extend(backends::seen(evidence));
     // Good calls from before the trouble began say nothing about it.
     let is_older = since
         .zip(counters.from())
@@ -117,7 +117,7 @@ fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec
     let what = format!("conversions of {}", evidence.webhook);
     said.extend(evidence.counters.sentences(&what, None));
     said.extend(aggregator(evidence.hook, theirs, evidence.scene.now));
-    said.extend(backends(evidence));
+    said.extend(backends::seen(evidence));
     if effect != Effect::None {
         said.extend(evidence.hook.and_then(concerned));
     }
@@ -138,7 +138,7 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     let mut said = vec![format!(
         "It is bypassed{when}: {whom}. Calls counted before that are ignored."
     )];
-    said.extend(backends(evidence));
+    said.extend(backends::seen(evidence));
     Some(said)
 }
 
@@ -298,70 +298,6 @@ fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
     (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
 }
 
-/// Sentences about its backends: what the inventory lacks, or what probes saw.
-fn backends(evidence: &Evidence<'_>) -> Vec<String> {
-    match (evidence.structural, evidence.hook.map(|hook| &hook.target)) {
-        (Some(_), Some(HookTarget::Service(target))) => vec![without_backends(target)],
-        _ => {
-            let untried = |(backend, state): &&(Backend, BackendState)| {
-                backend.path != BackendPath::ClusterIp && matches!(state, BackendState::Untried { .. })
-            };
-            let all_tried = !evidence.backends.iter().any(|it| untried(&it));
-            evidence.probes.sentences(all_tried)
-        }
-    }
-}
-
-fn without_backends(target: &ServiceTarget) -> String {
-    let service = format!("Service {}/{}", target.namespace, target.name);
-    match &target.service {
-        ServiceState::Missing => format!("{service} does not exist."),
-        ServiceState::NoSuchPort { offered } => {
-            let port = target.port;
-            format!("{service} does not offer port {port} (it offers {offered:?}).")
-        }
-        ServiceState::Found { endpoints, .. } => match endpoints.len() {
-            0 => format!("{service} has no endpoint."),
-            n => format!("{service} has {n} endpoints and none of them is ready."),
-        },
-        ServiceState::Unknown { why } => format!("{service} is not known: {why}."),
-    }
-}
-
-impl ProbeEvidence<'_> {
-    fn sentences(&self, all_tried: bool) -> Vec<String> {
-        let list = |dead: &[(&Backend, &Dead)]| {
-            let told = dead.iter().take(TOLD);
-            let told = told.map(|(backend, dead)| format!("{backend} {}", dead.detail));
-            let more = dead.len().saturating_sub(TOLD);
-            let more = (more > 0).then(|| format!("{more} more"));
-            told.chain(more).collect::<Vec<_>>().join("; ")
-        };
-        vec![match self {
-            Self::NoData => return Vec::new(),
-            Self::Good { answered, of, .. } => match (answered, of) {
-                (1, 1) => "Its backend answers a direct probe.".to_owned(),
-                (n, of) if n == of => format!("All {n} backends answer direct probes."),
-                (n, of) => format!("{n} of {of} backends answer direct probes."),
-            },
-            Self::Slow { took, .. } => {
-                let took = human(*took);
-                format!("Direct probes are answered late, the slowest after {took}.")
-            }
-            Self::Some { dead, of } => {
-                let are = if dead.len() == 1 { "is" } else { "are" };
-                format!("{} of {of} backends {are} bad: {}.", dead.len(), list(dead))
-            }
-            Self::All { dead, .. } => match (dead.len(), all_tried) {
-                (1, true) => format!("Its only backend is bad: {}.", list(dead)),
-                (1, false) => format!("The only backend with a probe result is bad: {}.", list(dead)),
-                (n, true) => format!("All {n} backends are bad: {}.", list(dead)),
-                (n, false) => format!("All {n} backends with a probe result are bad: {}.", list(dead)),
-            },
-        }]
-    }
-}
-
 impl Counters {
     fn sentences(&self, what: &str, usual: Option<f64>) -> Vec<String> {
         let Some((from, to)) = self.span else {
@@ -439,22 +375,4 @@ fn cannot_tell(evidence: &Evidence<'_>) -> String {
         because.push("no dry-run write has met it");
     }
     format!("No evidence yet: {}.", because.join(", "))
-}
-
-/// One backend as a person sees it.
-pub fn view((backend, state): &(Backend, BackendState)) -> BackendView {
-    let untried = || "not probed yet".to_owned();
-    let answered = |took| format!("answered in {}", human(took));
-    let (state, detail) = match state {
-        BackendState::Untried { why } => (BackendHealth::Untried, why.clone().unwrap_or_else(untried)),
-        BackendState::Alive { took, .. } => (BackendHealth::Alive, answered(*took)),
-        BackendState::Slow { took, .. } => (BackendHealth::Slow, answered(*took)),
-        BackendState::Wavering { detail } => (BackendHealth::Wavering, detail.clone()),
-        BackendState::Dead(dead) => (BackendHealth::Dead, dead.detail.clone()),
-    };
-    BackendView {
-        backend: backend.clone(),
-        state,
-        detail,
-    }
 }

@@ -462,7 +462,10 @@ mod tests {
             not,
             [
                 ("secrets", "HTTP 403: secrets is forbidden"),
-                ("deployments.apps", "there are more than 4"),
+                (
+                    "deployments.apps",
+                    "it has more than 4 objects, and only those were read"
+                ),
             ]
         );
         assert!(

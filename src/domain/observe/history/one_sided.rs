@@ -42,7 +42,7 @@ impl History {
     }
 
     /// The processes that no later one has superseded. Some may have no recent interval.
-    fn current(&self) -> Vec<Process<'_>> {
+    fn current(&self) -> Vec<KnownProcess<'_>> {
         self.replicas
             .iter()
             .filter(|known| !self.is_superseded(*known))
@@ -53,7 +53,7 @@ impl History {
     /// [`t::enough_calls`], with a mean below [`t::slow_always`], and none of them failed.
     fn only_at<'a>(
         &self,
-        current: &[Process<'a>],
+        current: &[KnownProcess<'a>],
         key: &(HookKind, String),
         now: Time,
     ) -> Option<OnlyAt<'a>> {
@@ -87,7 +87,7 @@ impl History {
 }
 
 /// A process of an API server, with what is known of it.
-type Process<'a> = (&'a ReplicaKey, &'a ReplicaHistory);
+type KnownProcess<'a> = (&'a ReplicaKey, &'a ReplicaHistory);
 
 impl ReplicaHistory {
     /// The calls of a hook in the intervals that began since an instant.
