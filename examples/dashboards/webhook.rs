@@ -149,7 +149,12 @@ fn probe_phases() -> Panel {
         "Where direct calls spend their time: name resolution, TCP, TLS, first byte, body. Counted over all hooks.",
         "s",
     )
-    .quantile(0.9, "phase", "hookwatch_probe_phase_duration_seconds", CLUSTER)
+    .quantile(
+        0.9,
+        "phase",
+        "hookwatch_probe_phase_duration_seconds",
+        &format!("{CLUSTER}, connection=\"fresh\""),
+    )
 }
 
 fn calls() -> Panel {

@@ -156,15 +156,19 @@ impl Daemon {
     /// # Errors
     /// When its metrics cannot be read or do not have the series.
     pub async fn handshakes(&self) -> anyhow::Result<f64> {
-        const SERIES: &str = "hookwatch_probe_phase_duration_seconds_count{phase=\"tls\"} ";
+        const SERIES: &str = "hookwatch_probe_phase_duration_seconds_count{";
         let text = reqwest::get(format!("http://{}/metrics", self.address))
             .await?
             .text()
             .await?;
-        let found = text.lines().find_map(|line| line.strip_prefix(SERIES));
-        let found =
-            found.context("the daemon has made no handshake yet: the machine is too busy to measure")?;
-        Ok(found.parse()?)
+        let counted = text.lines().filter_map(|line| line.strip_prefix(SERIES));
+        let of_tls = counted.filter_map(|line| line.split_once("phase=\"tls\"} "));
+        let counts: Vec<f64> = of_tls.map(|(_, count)| count.parse()).collect::<Result<_, _>>()?;
+        anyhow::ensure!(
+            !counts.is_empty(),
+            "the daemon has made no handshake yet: the machine is too busy to measure"
+        );
+        Ok(counts.iter().sum())
     }
 }
 

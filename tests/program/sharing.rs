@@ -155,3 +155,36 @@ async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bo
     })
     .await;
 }
+
+/// How many TLS handshakes probes needed that found their pooled connection closed, as the metrics say.
+fn renewed(engine: &Engine) -> u64 {
+    let families = engine.shown.families();
+    let of_phases = families
+        .iter()
+        .filter(|family| family.name() == "hookwatch_probe_phase_duration_seconds");
+    let series = of_phases.flat_map(|family| family.get_metric());
+    let renewed = series.filter(|series| {
+        let values = series.get_label().iter().map(|label| label.value());
+        values.eq(["kept", "tls"])
+    });
+    renewed
+        .map(|series| series.get_histogram().get_sample_count())
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backends_that_close_every_connection_are_well_cost_no_more_requests_and_their_handshakes_are_counted()
+ {
+    let (_server, cluster, engine, _directory) = watched(|_| "/admit".to_owned()).await;
+    let before = renewed(&engine);
+    let closing = Behaviour::CloseAfterAnswer;
+    cluster.behave(HOOK, 2, &closing).await.unwrap();
+    settles(&cluster, &engine).await;
+    // Over eleven seconds each of the two backends was probed twice at least.
+    let handshakes = renewed(&engine) - before;
+    assert!(handshakes >= 3, "{handshakes}");
+    assessed(&engine, "all are still well", |assessment| {
+        with_backends(assessment, BackendHealth::Alive) == OTHERS + 1
+    })
+    .await;
+}

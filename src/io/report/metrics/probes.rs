@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::hooks::{MAX_HOOKS, hook_and, labels};
 use super::{Maker, Metrics};
 use crate::domain::cluster::hook::HookId;
-use crate::domain::observe::probe::{ConnectionKind, ProbePhase, ProbeReport};
+use crate::domain::observe::probe::{ProbePhase, ProbeReport};
 use crate::domain::observe::views::ProbeView;
 use crate::io::lock;
 
@@ -27,8 +27,8 @@ group! {
         "Time that finished probes took; with hookwatch_probes_total the mean per webhook.";
     times = histograms("probe_duration_seconds", &["connection"]):
         "Time per probe, over all webhooks; a shared one counts once.";
-    phases = histograms("probe_phase_duration_seconds", &["phase"]):
-        "Time per phase of fresh probes, over all webhooks.";
+    phases = histograms("probe_phase_duration_seconds", &["connection", "phase"]):
+        "Time per phase of a probe, over all webhooks; a kept connection that was closed needs connect and tls as well.";
     targets = gauge("probe_targets"):
         "Backends that are probed, each as webhooks with the same server name and trust meet it.";
     late = gauge("probes_late_seconds"):
@@ -93,12 +93,10 @@ impl Metrics {
             return;
         }
         series.times.with_label_values(&[connection]).observe(took);
-        if report.connection == ConnectionKind::Fresh {
-            for phase in ProbePhase::ALL {
-                if let Some(took) = report.phases.get(phase) {
-                    let phases = series.phases.with_label_values(&[phase.as_str()]);
-                    phases.observe(took.as_secs_f64());
-                }
+        for phase in ProbePhase::ALL {
+            if let Some(took) = report.phases.get(phase) {
+                let phases = series.phases.with_label_values(&[connection, phase.as_str()]);
+                phases.observe(took.as_secs_f64());
             }
         }
     }
