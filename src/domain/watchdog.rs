@@ -8,7 +8,7 @@ mod alone;
 mod attention;
 mod auditing;
 mod by_hand;
-mod clocks;
+mod deadlines;
 mod dead;
 mod facts;
 mod messages;
@@ -43,7 +43,7 @@ use super::vocabulary::Writes;
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
-use clocks::clocks;
+use deadlines::running_deadlines;
 pub use messages::{Attention, Event, LoggedChange, WatchdogEffect};
 use pace::TickPace;
 use tampering::Tampering;
@@ -366,7 +366,7 @@ impl Watchdog {
             writes,
             since,
             summary: summary::of_control_plane(writes, verdicts, elsewhere.as_ref(), &symptoms, blind),
-            clocks: clocks(seen, plane, (writes, since), verdicts),
+            clocks: running_deadlines(seen, plane, (writes, since), verdicts),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(WriteOperation::Create),
             update_seconds: plane.write_seconds_of(WriteOperation::Update),

@@ -4,7 +4,7 @@
 mod bypassing;
 #[path = "../support/cutting.rs"]
 mod cutting;
-mod hands;
+mod commands;
 #[path = "../support/shielding.rs"]
 mod shielding;
 

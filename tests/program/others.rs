@@ -1,4 +1,4 @@
-//! Others' hands on what the running daemon has bypassed: nothing of theirs is lost, and nothing of ours is put over it.
+//! Changes by others to what the running daemon has bypassed: nothing of theirs is lost, and nothing of ours is put over it.
 
 #[path = "../support/daemon.rs"]
 mod daemon;

@@ -29,7 +29,7 @@ mod documents;
 #[path = "../support/engines.rs"]
 mod engines;
 mod fidelity;
-mod hands;
+mod other_writers;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../support/held.rs"]
 mod held;
@@ -185,7 +185,7 @@ fn tests() -> Vec<Named> {
         credentials::tests(),
         fidelity::tests(),
         installed::tests(),
-        hands::tests(),
+        other_writers::tests(),
         kinds::tests(),
         leaders::tests(),
         matcher::tests(),

@@ -25,7 +25,7 @@ struct WriteDeadline {
 /// (`component-base/config/options/leaderelectionconfig.go`, `client-go/tools/leaderelection`). Nodes:
 /// `--node-monitor-grace-period` is 50 s, checked every 5 s (`--node-monitor-period`). Automatic node repair: after about 10 min
 /// on GKE, and about as long on other clouds.
-const CLOCKS: [WriteDeadline; 3] = [
+const DEADLINES: [WriteDeadline; 3] = [
     WriteDeadline {
         canary: CanaryTarget::KubeSystem,
         attempt: t::leader_attempt,
@@ -49,12 +49,12 @@ const CLOCKS: [WriteDeadline; 3] = [
     },
 ];
 
-/// Before this release `--node-monitor-grace-period` was 40 s, and [`NODES_THEN`] replaces the second of [`CLOCKS`].
+/// Before this release `--node-monitor-grace-period` was 40 s, and [`NODES_THEN`] replaces the second of [`DEADLINES`].
 const NODES_BEFORE: (u32, u32) = (1, 32);
 const NODES_THEN: WriteDeadline = WriteDeadline {
     after: Duration::from_secs(45),
     why: "at the defaults 40 to 45 s without a renewed Lease",
-    ..CLOCKS[1]
+    ..DEADLINES[1]
 };
 
 /// The deadlines that are running, one sentence each: leaders' Leases, nodes' Leases, node repair.
@@ -72,7 +72,7 @@ pub fn running(
     since: Time,
     now: Time,
 ) -> Vec<String> {
-    let [leaders, nodes, repair] = CLOCKS;
+    let [leaders, nodes, repair] = DEADLINES;
     let is_older = release.is_some_and(|release| release < NODES_BEFORE);
     let nodes = if is_older { NODES_THEN } else { nodes };
     // The nodes' canary is a Lease, as leaders' renewals are. If it is refused too, the refusal is not only about ConfigMaps or
@@ -82,34 +82,34 @@ pub fn running(
         .is_some_and(|memory| memory.turned_away(now).is_some());
     [leaders, nodes, repair]
         .into_iter()
-        .filter(|clock| leaders_may_wait || renewals_fail || clock.canary != CanaryTarget::KubeSystem)
-        .filter_map(|clock| {
+        .filter(|deadline| leaders_may_wait || renewals_fail || deadline.canary != CanaryTarget::KubeSystem)
+        .filter_map(|deadline| {
             if renewals_fail {
-                return Some((since + clock.after, clock));
+                return Some((since + deadline.after, deadline));
             }
-            let memory = canaries.get(clock.canary)?;
-            let through = memory.written_within((clock.attempt)());
+            let memory = canaries.get(deadline.canary)?;
+            let through = memory.written_within((deadline.attempt)());
             let is_refused = leases_refused && memory.turned_away(now).is_some();
-            (is_refused || is_held_up(memory, &clock, now))
-                .then(|| (through.unwrap_or(since).max(since) + clock.after, clock))
+            (is_refused || is_held_up(memory, &deadline, now))
+                .then(|| (through.unwrap_or(since).max(since) + deadline.after, deadline))
         })
-        .map(|(due, clock)| {
+        .map(|(due, deadline)| {
             let when = if due > now {
                 format!(" in {} at most", lasting(due.since(now)))
             } else {
                 format!(": expected {} ago at the latest", lasting(now.since(due)))
             };
-            format!("{}{when} ({}).", clock.what, clock.why)
+            format!("{}{when} ({}).", deadline.what, deadline.why)
         })
         .collect()
 }
 
 /// Whether a canary shows that writes like it fail, or take longer than their client waits.
-fn is_held_up(memory: &CanaryMemory, clock: &WriteDeadline, now: Time) -> bool {
+fn is_held_up(memory: &CanaryMemory, deadline: &WriteDeadline, now: Time) -> bool {
     use CanaryOutcome::{CallFailed, TimedOut, Unreachable};
     let is_lost = memory.latest(now).is_some_and(|report| {
         let is_refused = matches!(report.outcome, CallFailed(_) | TimedOut | Unreachable { .. });
-        is_refused || report.took >= (clock.attempt)()
+        is_refused || report.took >= (deadline.attempt)()
     });
     is_lost || memory.hung_for(now).is_some()
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
+    fn only_deadlines_of_writes_that_do_not_get_through_are_told_with_the_time_they_have_left() {
         let mut canaries = nodes_wait();
         canaries.finished(report(CanaryTarget::KubeSystem, 10, 0, CanaryOutcome::Written));
         let told = running(&canaries, (true, false), None, at(0), at(12));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_begins_when_a_canary_last_got_through_in_time_though_the_fault_is_older() {
+    fn a_deadline_begins_when_a_canary_last_got_through_in_time_though_the_fault_is_older() {
         let mut canaries = Canaries::default();
         for (started, took) in [(1_790, 3), (1_795, 6)] {
             canaries.finished(report(
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_has_run_out_says_since_when() {
+    fn a_deadline_that_has_run_out_says_since_when() {
         let mut canaries = Canaries::default();
         canaries.finished(report(CanaryTarget::KubeSystem, 20, 10, CanaryOutcome::TimedOut));
         let told = running(&canaries, (true, false), None, at(0), at(31));

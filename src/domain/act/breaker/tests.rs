@@ -4,7 +4,7 @@ mod canonical;
 mod dead;
 mod fenced;
 mod flapping;
-mod hands;
+mod other_writers;
 mod incident;
 mod incidents;
 mod ledger;

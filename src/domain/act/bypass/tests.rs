@@ -1,7 +1,7 @@
 //! Changes of a configuration and their undo, on objects as an API server shows them.
 
 mod desired_states;
-mod hands;
+mod other_writers;
 mod objects;
 mod properties;
 

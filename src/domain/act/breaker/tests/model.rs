@@ -11,7 +11,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
-use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::setup::{OtherWrite, Mishaps, Mood, Setup};
 use super::world::{Happens, Object, World};
 use crate::act::breaker::Rung;
 use crate::act::fence::AutoBreak;
@@ -138,7 +138,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
         ("two replicas, two hooks, one may be bypassed", replicas(more)),
         ("two replicas, two hooks, a crash", crashes(more)),
         ("requests slow, lost and refused", degraded(more)),
-        ("others' hands", hands(more)),
+        ("others' writes", other_writes(more)),
         ("reverts, two replicas", fights(more)),
         ("reverts that leave something over", left_over(more)),
         ("two API servers, one late, two hooks", servers(more)),
@@ -208,12 +208,12 @@ pub(super) fn degraded(more: u8) -> Setup {
 }
 
 /// Other writers that reapply their manifest, rotate the caBundle or change the fields of the bypass.
-pub(super) fn hands(more: u8) -> Setup {
+pub(super) fn other_writes(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
-        hands: vec![Hand::Revert, Hand::Rotate, Hand::Rewrite],
+        other_writes: vec![OtherWrite::Revert, OtherWrite::Rotate, OtherWrite::Rewrite],
         mishaps: Mishaps {
-            hands: 3,
+            other_writes: 3,
             crashes: more,
             unheard: 1,
             ..Mishaps::default()
@@ -226,9 +226,9 @@ pub(super) fn hands(more: u8) -> Setup {
 pub(super) fn fights(more: u8) -> Setup {
     Setup {
         actors: 2,
-        hands: vec![Hand::Revert],
+        other_writes: vec![OtherWrite::Revert],
         mishaps: Mishaps {
-            hands: 2 + more,
+            other_writes: 2 + more,
             unheard: more,
             delays: more,
             ..Mishaps::default()
@@ -241,9 +241,9 @@ pub(super) fn fights(more: u8) -> Setup {
 pub(super) fn left_over(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
-        hands: vec![Hand::TakeBack],
+        other_writes: vec![OtherWrite::TakeBack],
         mishaps: Mishaps {
-            hands: 2 + more,
+            other_writes: 2 + more,
             crashes: more,
             unheard: 1,
             moods: 1,
@@ -260,9 +260,9 @@ pub(super) fn servers(more: u8) -> Setup {
         rungs: BTreeSet::from([Rung::Skip]),
         servers: 2,
         actors: 1 + usize::from(more),
-        hands: vec![Hand::Revert],
+        other_writes: vec![OtherWrite::Revert],
         mishaps: Mishaps {
-            hands: 1,
+            other_writes: 1,
             crashes: more,
             moods: 2,
             ..Mishaps::default()
@@ -305,9 +305,9 @@ pub(super) fn evidence(more: u8) -> Setup {
 pub(super) fn owners(more: u8) -> Setup {
     Setup {
         actors: 2,
-        hands: vec![Hand::OptOut, Hand::Delete],
+        other_writes: vec![OtherWrite::OptOut, OtherWrite::Delete],
         mishaps: Mishaps {
-            hands: 1,
+            other_writes: 1,
             crashes: more,
             moods: 1,
             delays: more,
@@ -377,10 +377,10 @@ pub(super) fn dead(more: u8) -> Setup {
         rungs: BTreeSet::from([Rung::Shield]),
         moods: vec![Mood::Well, Mood::Hanging, Mood::Dead],
         first: Mood::Dead,
-        hands: vec![Hand::Enforce],
+        other_writes: vec![OtherWrite::Enforce],
         canaries: true,
         mishaps: Mishaps {
-            hands: 1,
+            other_writes: 1,
             crashes: 1,
             refusals: more,
             delays: 1,
@@ -399,7 +399,7 @@ pub(super) fn dead_twice(more: u8) -> Setup {
         moods: vec![Mood::Hanging, Mood::Dead],
         canaries: false,
         mishaps: Mishaps {
-            hands: more,
+            other_writes: more,
             unheard: 1,
             moods: 1,
             ..Mishaps::default()

@@ -6,7 +6,7 @@ use super::super::guards::Guard;
 use super::super::policy::Rung;
 use super::model::{self, broken};
 use super::promises::*;
-use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::setup::{OtherWrite, Mishaps, Mood, Setup};
 
 /// Asserts that a promise breaks without a guard.
 fn needed(guard: Guard, setup: Setup, promise: &'static str) {
@@ -131,7 +131,7 @@ fn without_the_wait_before_a_write_off_a_late_change_is_one_too_many() {
 
 #[test]
 fn without_the_version_the_wrong_original_is_kept() {
-    needed(Guard::Version, model::hands(0), RESTORABLE);
+    needed(Guard::Version, model::other_writes(0), RESTORABLE);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn with_every_guard_the_same_worlds_keep_their_promises() {
     let shield_only = Setup {
         rungs: BTreeSet::from([Rung::Shield]),
         canaries: true,
-        hands: vec![Hand::Rotate],
+        other_writes: vec![OtherWrite::Rotate],
         ..moods(&[Mood::Well, Mood::Hanging, Mood::Slow, Mood::Thin], 2)
     };
     for promise in PROMISES {

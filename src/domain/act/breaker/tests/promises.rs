@@ -1,7 +1,7 @@
 //! The promises of the breaker, checked against its behaviour in a small world.
 
 use super::super::*;
-use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::setup::{OtherWrite, Mishaps, Mood, Setup};
 use super::world::{Happens, UNIT, What, World, version};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
@@ -244,28 +244,28 @@ impl World {
     }
 
     /// Executes another writer's change of an object.
-    pub(super) fn hand(&mut self, at: usize, hand: Hand) {
+    pub(super) fn other_write(&mut self, at: usize, write: OtherWrite) {
         let object = &mut self.objects[at];
-        match hand {
-            Hand::Revert => {
+        match write {
+            OtherWrite::Revert => {
                 self.reverts[at] += u8::from(object.shown.is_ours());
                 (object.shown, object.kept, object.left_over) = (BypassState::Original, None, false);
             }
-            Hand::TakeBack => {
+            OtherWrite::TakeBack => {
                 self.reverts[at] += u8::from(object.shown.is_ours());
                 object.left_over |= object.shown.is_ours();
                 (object.shown, object.kept) = (BypassState::Original, None);
             }
-            Hand::Rotate => {}
-            Hand::Rewrite => {
+            OtherWrite::Rotate => {}
+            OtherWrite::Rewrite => {
                 object.wanted = 1 - object.wanted;
                 if object.shown.is_ours() {
                     (object.shown, object.kept) = (BypassState::DuplicateName, None);
                 }
             }
-            Hand::OptOut => object.ceiling = Ceiling::Off,
-            Hand::Enforce => object.ignores = false,
-            Hand::Delete => (object.shown, object.kept, object.left_over) = (BypassState::Gone, None, false),
+            OtherWrite::OptOut => object.ceiling = Ceiling::Off,
+            OtherWrite::Enforce => object.ignores = false,
+            OtherWrite::Delete => (object.shown, object.kept, object.left_over) = (BypassState::Gone, None, false),
         }
         object.version += 1;
     }

@@ -26,7 +26,7 @@ pub(super) enum Mood {
 
 /// A change of an object by another writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Hand {
+pub(super) enum OtherWrite {
     /// Replaces the object by the owner's manifest.
     Revert,
     /// Restores the fields but leaves hookwatch's annotation.
@@ -48,7 +48,7 @@ pub(super) enum Hand {
 pub(super) struct Mishaps {
     pub(super) crashes: u8,
     pub(super) clock_steps: u8,
-    pub(super) hands: u8,
+    pub(super) other_writes: u8,
     /// Requests whose sender stops waiting for the answer.
     pub(super) unheard: u8,
     pub(super) refusals: u8,
@@ -86,7 +86,7 @@ pub(super) struct Setup {
     pub(super) at_limit: Option<AtLimit>,
     pub(super) first: Mood,
     pub(super) moods: Vec<Mood>,
-    pub(super) hands: Vec<Hand>,
+    pub(super) other_writes: Vec<OtherWrite>,
     pub(super) canaries: bool,
     pub(super) mishaps: Mishaps,
     pub(super) guards: Guards,
@@ -109,7 +109,7 @@ impl Default for Setup {
             at_limit: Some(AtLimit::Restore),
             first: Mood::Hanging,
             moods: vec![Mood::Well, Mood::Hanging],
-            hands: Vec::new(),
+            other_writes: Vec::new(),
             canaries: false,
             mishaps: Mishaps::default(),
             guards: Guards::default(),

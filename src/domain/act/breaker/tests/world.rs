@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
-use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::setup::{OtherWrite, Mishaps, Mood, Setup};
 
 /// One unit of time.
 pub(super) const UNIT: Duration = Duration::from_secs(10);
@@ -162,7 +162,7 @@ pub(super) enum Happens {
     /// An API server's cache catches up.
     CatchesUp(usize),
     Mood(usize, Mood),
-    Hand(usize, Hand),
+    OtherWrite(usize, OtherWrite),
     Doubt(u8),
     Freeze,
 }
@@ -247,8 +247,8 @@ impl World {
                 let others = setup.moods.iter().filter(|mood| **mood != self.moods[hook]);
                 could.extend(others.map(|mood| Happens::Mood(hook, *mood)));
             }
-            if self.left.hands > 0 && self.objects[hook].shown != BypassState::Gone {
-                could.extend(setup.hands.iter().map(|hand| Happens::Hand(hook, *hand)));
+            if self.left.other_writes > 0 && self.objects[hook].shown != BypassState::Gone {
+                could.extend(setup.other_writes.iter().map(|write| Happens::OtherWrite(hook, *write)));
             }
         }
         if self.left.doubts > 0 {
@@ -314,9 +314,9 @@ impl World {
                 self.left.moods -= 1;
                 self.moods[*hook] = *mood;
             }
-            Happens::Hand(hook, hand) => {
-                self.left.hands -= 1;
-                self.hand(*hook, *hand);
+            Happens::OtherWrite(hook, write) => {
+                self.left.other_writes -= 1;
+                self.other_write(*hook, *write);
             }
             Happens::Doubt(which) => {
                 self.left.doubts -= 1;

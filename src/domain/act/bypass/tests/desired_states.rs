@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::hands::{done, edit, is, refused, theirs, two};
+use super::other_writers::{done, edit, is, refused, theirs, two};
 use super::objects::{
     NOW, author, bypass, carried_out, configuration, holds_ours, hook, ignore, patched, planned, spec,
 };

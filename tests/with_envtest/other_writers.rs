@@ -1,4 +1,4 @@
-//! Others' hands on what the running daemon has bypassed, where the API server says whose each field is.
+//! Changes by others to what the running daemon has bypassed, where the API server says whose each field is.
 
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};

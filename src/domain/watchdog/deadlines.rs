@@ -12,7 +12,7 @@ use crate::vocabulary::{Effect, Writes};
 
 /// Which clients give up next, as sentences, given the state of `writes` and since when it holds. A slow hook may hold some
 /// writes past their deadline while writes as a whole are not blocked: the deadlines then run since its trouble began.
-pub(super) fn clocks(
+pub(super) fn running_deadlines(
     seen: &Observations,
     plane: &PlaneEvidence<'_>,
     (writes, since): (Writes, Time),
