@@ -123,7 +123,23 @@ fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
     if let Some(why) = contradiction(&matches) {
         return Err(command.error(ErrorKind::ArgumentConflict, why));
     }
-    Arguments::from_arg_matches(&matches)
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    // Otherwise HOOKWATCH_SERVER would answer for a cluster that was typed.
+    let server = match &mut arguments.command {
+        Command::Status(status) => &mut status.server,
+        Command::Top(top) => &mut top.server,
+        _ => return Ok(arguments),
+    };
+    server.cluster |= names_cluster(&matches);
+    Ok(arguments)
+}
+
+/// Whether a cluster was typed.
+fn names_cluster(matches: &ArgMatches) -> bool {
+    matches.subcommand().is_some_and(|(_, given)| {
+        let typed = |argument| given.value_source(argument) == Some(ValueSource::CommandLine);
+        typed("context") || typed("kubeconfig")
+    })
 }
 
 /// The message for arguments that contradict each other: two daemons to ask, or both manifests and a cluster to audit. Only
@@ -135,7 +151,10 @@ fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
         "status" | "top" if given.get_flag("cluster") && typed("server") => {
             Some("the argument '--server <URL>' cannot be used with '--cluster'")
         }
-        "audit" if typed("paths") && (typed("context") || typed("kubeconfig")) => Some(
+        "status" | "top" if typed("server") && names_cluster(matches) => Some(
+            "the argument '--server <URL>' cannot be used with '--context <NAME>' or '--kubeconfig <FILE>': it names the daemon itself",
+        ),
+        "audit" if typed("paths") && names_cluster(matches) => Some(
             "the arguments '--context <NAME>' and '--kubeconfig <FILE>' cannot be used with '[FILE]...': manifests are of no cluster",
         ),
         _ => None,
@@ -279,6 +298,8 @@ mod tests {
             ),
             (&["top", "--server", "http://127.0.0.1:1", "--cluster"], true),
             (&["status", "--server", "http://127.0.0.1:1"], false),
+            (&["top", "--server", "http://127.0.0.1:1", "--context", "a"], true),
+            (&["status", "--context", "a", "--kubeconfig", "b"], false),
             (&["audit", "--context", "a", "deploy.yaml"], true),
             (&["audit", "--kubeconfig", "a", "deploy.yaml"], true),
             (&["audit", "--context", "a", "--context", "b"], false),

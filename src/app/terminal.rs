@@ -31,7 +31,7 @@ pub struct ServerArguments {
     pub server: Option<Address>,
     /// Ask a daemon in the cluster, through a port-forward
     ///
-    /// This is the default of `kubectl hookwatch`, and of --kubeconfig and --context.
+    /// This is the default of `kubectl hookwatch`, and of --kubeconfig and --context, which also win over HOOKWATCH_SERVER.
     #[arg(long)]
     pub cluster: bool,
     /// Kubeconfig to use; default: as kubectl finds it
@@ -85,7 +85,7 @@ fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
 
 impl ServerArguments {
     /// Whether the daemon is reached through the API server. `in_cluster`: the default without arguments. `cluster` overrides
-    /// `server`, which can then come only from the environment.
+    /// `server`, which can then come only from the environment; the command line sets it for a cluster that was typed, too.
     const fn is_in_cluster(&self, in_cluster: bool) -> bool {
         let named = self.kubeconfig.is_some() || self.context.is_some();
         self.cluster || self.server.is_none() && (named || in_cluster)
@@ -143,13 +143,15 @@ impl ServerArguments {
 
     /// What a user can do about an error; `None` if the error says enough.
     fn hint(&self, error: &AskError, program: &str, in_cluster: bool) -> Option<String> {
-        let without = format!("`{program} diagnose` looks for itself, without a daemon");
+        let source = self.aim("", in_cluster).source;
+        let without = format!("`{program} diagnose{source}` looks for itself, without a daemon");
         let namespace = &self.namespace;
         match error {
             AskError::Unreachable { .. } | AskError::Another { .. } => {
                 Some(if self.is_in_cluster(in_cluster) {
                     format!(
-                        "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
+                        "hookwatch asks the Pod's port named http, else 9880; if the daemon serves TLS, give --ca-file; \
+                         {without}"
                     )
                 } else if self.server.as_ref().is_none_or(Address::is_this_host) {
                     format!(
@@ -164,9 +166,13 @@ impl ServerArguments {
             AskError::Refused { status: 401, .. } => {
                 Some("give --token-file, with the token that the daemon wants now".to_owned())
             }
-            AskError::Refused { .. } => {
-                Some("if it wants a certificate, give --cert-file and --key-file".to_owned())
+            AskError::Refused { .. } if self.cert_file.is_some() => {
+                Some("the daemon does not permit this certificate".to_owned())
             }
+            AskError::Refused { .. } => Some(
+                "if it wants a certificate, give --cert-file and --key-file, and an https:// address or in a cluster --ca-file"
+                    .to_owned(),
+            ),
             AskError::NotYet { .. } | AskError::Trust(_) => None,
         }
     }

@@ -101,6 +101,7 @@ impl Player {
             }
             RecordingLine::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
             RecordingLine::Lost(_, count) => {
+                self.playing()?;
                 self.lost = self.lost.saturating_add(count);
                 Ok(None)
             }

@@ -2,9 +2,9 @@
 
 #[path = "../support/bypassing.rs"]
 mod bypassing;
+mod commands;
 #[path = "../support/cutting.rs"]
 mod cutting;
-mod commands;
 #[path = "../support/shielding.rs"]
 mod shielding;
 

@@ -29,7 +29,6 @@ mod documents;
 #[path = "../support/engines.rs"]
 mod engines;
 mod fidelity;
-mod other_writers;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../support/held.rs"]
 mod held;
@@ -44,6 +43,7 @@ mod needs;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../../src/domain/act/bypass/tests/objects.rs"]
 mod objects;
+mod other_writers;
 #[path = "../support/outage.rs"]
 mod outage;
 mod played;

@@ -170,7 +170,7 @@ impl<'a> Director<'a> {
         let counted = (self.stage.clients.leaders(), casualties, flaps);
         let mut report = report(self.scenario, &self.judge, &self.moments, counted);
         if let Some(pages) = self.pages.take() {
-            let (pages, objections) = pages.report();
+            let (pages, objections) = pages.report(self.scenario.is_quiet());
             report.object(objections);
             report.pages = Some(pages);
         }

@@ -11,7 +11,7 @@ use crate::app::progress::{ProgressLine, during};
 use crate::app::{BAD_USAGE, BadUsage, Output, contexts, print, print_text, to_json};
 use crate::domain::text::bounded;
 
-/// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
+/// Every exit code, the worst last: a script must not miss an outage (1, 3), and then a context that is not there (64).
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 
 /// One configuration for each named context, or one without a context if none is named.
@@ -50,9 +50,10 @@ pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigErr
         );
     }
     if first.prometheus.is_some() {
+        let typed = arguments.prometheus.prometheus.is_some();
         return mistake(
-            "--prometheus",
-            "would be taken for the metrics of every cluster: give one --context with it",
+            if typed { "--prometheus" } else { "prometheus" },
+            "has the metrics of one cluster: give one --context, or a configuration without it",
         );
     }
     Ok(configs)
@@ -108,7 +109,7 @@ fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
 fn told(looks: &[(String, Result<Look, String>)]) -> String {
     let said = |look: &Result<Look, String>| match look {
         Ok(look) => look.conclusion.sentence().to_owned(),
-        Err(why) => format!("NOT LOOKED AT: {why}"),
+        Err(why) => format!("NOT DIAGNOSED: {why}"),
     };
     let lines = looks
         .iter()

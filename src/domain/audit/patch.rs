@@ -12,7 +12,7 @@ use super::writes::{ObjectScope, WriteSort};
 use crate::cluster::condition::SHIELDED_NAMESPACES;
 use crate::cluster::condition::spare::{LINES, Spare, SparedObjects};
 use crate::cluster::hook::{
-    Added, Hook, MatchCondition, NEVER_OWN, Selector, SelectorOperator, SelectorRequirement,
+    Added, Hook, MAX_CONDITIONS, MatchCondition, NEVER_OWN, Selector, SelectorOperator, SelectorRequirement,
 };
 use crate::cluster::matching::RequestShape;
 
@@ -47,6 +47,9 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
         ObjectScope::Tenant | ObjectScope::Namespace => Some(TENANT.to_owned()),
         ObjectScope::Cluster => None,
     };
+    if lost.is_empty() {
+        return None;
+    }
     let system = SHIELDED_NAMESPACES.map(str::to_owned).to_vec();
     let alone: Vec<String> = own.iter().cloned().collect();
     let both = [system.clone(), alone.clone()].concat();
@@ -68,7 +71,7 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
             spare(&added).spares(&write.shape(namespace.as_deref()), Some(write.by))
         };
         if lost.iter().all(is_spared) {
-            return Some(by_condition(subject, own));
+            return by_condition(subject, own);
         }
     }
     None
@@ -99,19 +102,21 @@ fn by_selector(subject: &AuditedHook, namespaces: &[String]) -> Scoping {
     }
 }
 
-/// An additional match condition that exempts what a shield spares.
-fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
+/// A match condition that exempts what a shield spares, in place of one that an earlier patch added; `None` if the webhook has as
+/// many as the API server takes.
+fn by_condition(subject: &AuditedHook, own: Option<String>) -> Option<Scoping> {
     let mut hook = Hook::clone(&subject.hook);
     let added = Added {
         own,
         leases: Vec::new(),
     };
-    hook.match_conditions.push(MatchCondition {
+    let condition = MatchCondition {
         name: CONDITION.to_owned(),
         expression: spare(&added).expression(),
-    });
+    };
+    let patch = with_condition(subject, &mut hook.match_conditions, condition)?;
     let asked = |operation: &str, (group, resource, subresource): (&str, &str, &str)| {
-        [None, Some("tenant")].into_iter().any(|namespace| {
+        [None, Some(TENANT)].into_iter().any(|namespace| {
             subject.hook.could_match(&RequestShape {
                 namespace,
                 ..RequestShape::new(operation, [group, "v1", resource, subresource])
@@ -132,14 +137,48 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Scoping {
             .iter()
             .map(|own| format!("Pods, ReplicaSets and Deployments in {own}")),
     );
-    Scoping {
-        patch: of_field(subject, "matchConditions", &json!(hook.match_conditions)),
+    Some(Scoping {
+        patch,
         unreviewed: format!(
             "the control plane's own writes (docs/shield.md): {}",
             named.join("; ")
         ),
         hook,
+    })
+}
+
+/// Puts a condition into the list, and makes the patch that does so. It leaves the others as they are by then, such as a shield
+/// that has been restored meanwhile.
+fn with_condition(
+    subject: &AuditedHook,
+    conditions: &mut Vec<MatchCondition>,
+    condition: MatchCondition,
+) -> Option<Value> {
+    let value = json!(condition);
+    if conditions.is_empty() {
+        conditions.push(condition);
+        return Some(of_field(subject, "matchConditions", &json!([value])));
     }
+    let earlier = conditions.iter().position(|it| it.name == condition.name);
+    let Some(earlier) = earlier else {
+        if conditions.len() >= MAX_CONDITIONS {
+            return None;
+        }
+        conditions.push(condition);
+        return Some(of_field(subject, "matchConditions/-", &value));
+    };
+    conditions[earlier] = condition;
+    let path = format!(
+        "/webhooks/{}/matchConditions/{earlier}",
+        subject.hook.written.entry
+    );
+    let mut patch = of_field(subject, &format!("matchConditions/{earlier}"), &value);
+    if let Some(steps) = patch.as_array_mut() {
+        let test = json!({"op": "test", "path": format!("{path}/name"), "value": CONDITION});
+        steps.insert(1, test);
+        steps[2]["op"] = "replace".into();
+    }
+    Some(patch)
 }
 
 /// A JSON patch that sets one field of a webhook. It fails if another webhook has taken the index by then.

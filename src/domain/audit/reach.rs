@@ -13,8 +13,8 @@ use crate::cluster::matching::conditions::{
     ConditionCompiler, ConditionOutcome, ConditionRequest, MatchConditions, RequestObject,
 };
 
-/// The name of the tenant's namespace that is assumed if none is known.
-pub const TENANT: &str = "tenant";
+/// Stands for the tenant's namespace if none is known. No namespace can have this name.
+pub const TENANT: &str = "(tenant)";
 
 /// The label with a namespace's name, which the API server sets on every namespace.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";

@@ -256,9 +256,9 @@ mod tests {
             let shape = write.shape(match write.place {
                 ObjectScope::In(namespace) => Some(namespace),
                 ObjectScope::Own => Some("policy"),
-                ObjectScope::Tenant => Some("tenant"),
+                ObjectScope::Tenant => Some(crate::audit::reach::TENANT),
                 ObjectScope::Cluster => None,
-                ObjectScope::Namespace => Some("tenant"),
+                ObjectScope::Namespace => Some(crate::audit::reach::TENANT),
             });
             let spared = spare.spares(&shape, Some(write.by));
             assert_eq!(spared, write.what.is_vital(), "{}", write.name);

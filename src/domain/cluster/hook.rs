@@ -236,6 +236,9 @@ pub enum SelectorOperator {
     DoesNotExist,
 }
 
+/// Most match conditions of a webhook that the API server accepts.
+pub const MAX_CONDITIONS: usize = 64;
+
 /// One entry of `matchConditions:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCondition {

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::act::breaker::{Ceiling, Rung};
-use crate::act::bypass::edit::MAX_CONDITIONS;
 use crate::act::bypass::{IGNORE_SECONDS, MATCH_CONDITIONS_SINCE, OPT_OUT_ANNOTATION};
-use crate::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::cluster::hook::{FailurePolicy, Hook, HookKind, MAX_CONDITIONS};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::verdict::{BypassByHand, Verdict};
 use crate::vocabulary::Effect;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use super::tampering::Tampering;
 use crate::act::breaker::{CanaryEvidence, Doubt, HookFacts, Judged, OwnerAnnotations, Stake, Witness};
-use crate::act::bypass::edit::MAX_CONDITIONS;
 use crate::act::fence::Proof;
-use crate::cluster::hook::{Backend, FailurePolicy, Hook};
+use crate::cluster::hook::{Backend, FailurePolicy, Hook, MAX_CONDITIONS};
 use crate::diagnose::LOST_PATH;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::probes::counted;

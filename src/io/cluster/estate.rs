@@ -214,6 +214,7 @@ impl Making {
 
     /// Resolves a hook's Service to endpoints. Manifests do not contain endpoints, so their hooks stay unresolved.
     fn resolve(&self, hook: &mut Hook) {
+        // The daemon reports these; here findings say the same.
         let mut problems = Problems::of(&hook.id);
         let HookTarget::Service(target) = &mut hook.target else {
             return;

@@ -257,6 +257,33 @@ fn no_patch_leaves_a_namespace_out_that_all_share() {
 }
 
 #[test]
+fn a_patch_adds_one_condition_and_leaves_the_others_to_whoever_has_changed_them_since() {
+    // What the shield spares of `*/*` is no set of namespaces.
+    let patched = |conditions: Value| {
+        let more = json!({"matchConditions": conditions});
+        let findings = found_in(&estate_of(vec![webhook("Validating", "tenant", more)], false));
+        let found = findings
+            .into_iter()
+            .find(|finding| finding.kind.id == "control-plane-in-reach");
+        found.unwrap().patch
+    };
+    let other = |name: &str| json!({"name": name, "expression": "true"});
+    let operation = |conditions: Value| {
+        let patch = patched(conditions).unwrap();
+        let last = patch.as_array().unwrap().last().unwrap().clone();
+        [last["op"].clone(), last["path"].clone()]
+    };
+    let first = operation(json!([]));
+    assert_eq!(first, ["add", "/webhooks/0/matchConditions"]);
+    let more = operation(json!([other("a"), other("b")]));
+    assert_eq!(more, ["add", "/webhooks/0/matchConditions/-"]);
+    let again = operation(json!([other("a"), other("spares-control-plane")]));
+    assert_eq!(again, ["replace", "/webhooks/0/matchConditions/1"]);
+    let full: Vec<Value> = (0..64).map(|number| other(&format!("c{number}"))).collect();
+    assert_eq!(patched(full.into()), None, "an API server takes 64");
+}
+
+#[test]
 fn hooks_that_wait_for_each_other_are_a_loop_and_one_that_leaves_the_other_out_is_not() {
     let pods = rule(&[""], &["pods"]);
     let not = |namespaces: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": namespaces}]});

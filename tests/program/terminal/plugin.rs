@@ -80,7 +80,9 @@ fn by_that_name_the_cluster_is_asked_and_a_context_that_is_not_there_is_told_wit
         "{complained}"
     );
     assert!(
-        complained.contains("`kubectl hookwatch diagnose` looks for itself"),
+        complained.contains(&format!(
+            "`kubectl hookwatch diagnose --kubeconfig {kubeconfig}` looks for itself"
+        )),
         "{complained}"
     );
     // Without a kubeconfig there is no cluster, and it is said which were looked for.

@@ -206,9 +206,15 @@ fn a_cluster_that_is_typed_wins_over_an_address_in_the_environment_and_contradic
         complained.contains("answers at http://127.0.0.1:1"),
         "{complained}"
     );
-    let (code, _, complained) = with_variable(&["--cluster"]);
-    assert_eq!(code, 64, "there is no kubeconfig");
-    assert!(complained.contains("--kubeconfig"), "{complained}");
+    for named in [
+        &["--cluster"][..],
+        &["--context", "a"],
+        &["--kubeconfig", "/nowhere"],
+    ] {
+        let (code, _, complained) = with_variable(named);
+        assert_eq!(code, 64, "{named:?}: there is no kubeconfig");
+        assert!(complained.contains("--kubeconfig"), "{named:?}: {complained}");
+    }
     let (code, _, complained) = with_variable(&["--cluster", "--server", "http://127.0.0.1:1"]);
     assert_eq!(code, 64);
     assert!(

@@ -16,12 +16,11 @@ use super::standing::{BypassStanding, WebhookInObject, annotation, ignoring_valu
 use super::state::{AnnotationEntry, FailureFields, ObjectWriter};
 use super::{BypassPhase, Ceiling, IGNORE_SECONDS, OPT_OUT_ANNOTATION, Rung};
 use crate::cluster::condition::BypassCondition;
+use crate::cluster::hook::MAX_CONDITIONS;
 use crate::time::Time;
 
 pub use super::patch::FieldChange;
 
-/// Most match conditions of a webhook that the API server accepts.
-pub const MAX_CONDITIONS: usize = 64;
 /// Most bytes of all annotations of an object together that the API server accepts.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 /// Largest configuration that is changed, in bytes of JSON. etcd accepts 1.5 MiB; the rest is left for other writers.

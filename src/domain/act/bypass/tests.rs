@@ -1,8 +1,8 @@
 //! Changes of a configuration and their undo, on objects as an API server shows them.
 
 mod desired_states;
-mod other_writers;
 mod objects;
+mod other_writers;
 mod properties;
 
 // `objects` is shared with integration tests, which use this name.

@@ -37,9 +37,9 @@ pub const CALLS: [&str; 18] = [
     "size",
 ];
 
-/// Operators and functions that an expression may call in a forecast only. None of them makes a long text from a short one.
-/// `join` does, with a long separator, so it is not here.
-pub(super) const FURTHER_CALLS: [&str; 19] = [
+/// Operators and functions that an expression may call in a forecast only. None of them makes a long text from a short one: `join`
+/// does, with a long separator, so it is not here.
+pub(super) const FURTHER_CALLS: [&str; 18] = [
     op::SUBSTRACT,
     op::NEGATE,
     op::OPT_INDEX,
@@ -57,7 +57,6 @@ pub(super) const FURTHER_CALLS: [&str; 19] = [
     "split",
     "string",
     "int",
-    "exists_one",
     "type",
 ];
 

@@ -163,7 +163,7 @@ impl PlaneEvidence<'_> {
         let unexplained = excess - window.hook_seconds() >= t::most_calls() * excess;
         let wait = human_seconds(wait);
         let said = format!(
-            "Requests wait {wait} for a seat in flow control, and webhooks explain less than half of the extra time."
+            "Requests wait {wait} for a seat in flow control, and webhooks explain at most half of the extra time."
         );
         let found = found(NotAHook::QueuedByFlowControl, 0.8, vec![said]);
         (unexplained && excess >= t::excess_at_least() * writes.duration.count).then_some(found)
@@ -174,12 +174,7 @@ impl PlaneEvidence<'_> {
         let refused = self.refused().and_then(|(target, report)| {
             let how = match &report.outcome {
                 CanaryOutcome::Denied { webhook } => format!("was denied by webhook {webhook}"),
-                CanaryOutcome::Refused { status, message } => {
-                    format!(
-                        "was answered with HTTP {status}: {}",
-                        message.trim_end_matches('.')
-                    )
-                }
+                CanaryOutcome::Refused { status, message } => answered(*status, message),
                 _ => return None,
             };
             Some(format!(
@@ -199,7 +194,7 @@ impl PlaneEvidence<'_> {
                     format!("has been waiting for {}", human(waiting))
                 }
                 (_, Some(CanaryOutcome::Refused { status, message })) if matches!(status, 429 | 500..) => {
-                    format!("was answered with HTTP {status}: {message}")
+                    answered(*status, message)
                 }
                 (_, Some(CanaryOutcome::TimedOut)) => "was never answered".to_owned(),
                 _ => return None,
@@ -237,6 +232,14 @@ const fn found(cause: NotAHook, confidence: f64, evidence: Vec<String>) -> NonHo
         confidence,
         evidence,
     }
+}
+
+/// How a canary was answered, as the end of a sentence without its full stop, which messages of an API server often have.
+fn answered(status: u16, message: &str) -> String {
+    format!(
+        "was answered with HTTP {status}: {}",
+        message.trim_end_matches('.')
+    )
 }
 
 fn usually(usual: &Usual) -> String {

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::act::bypass::edit::{Author, Desired, MAX_CONDITIONS, Plan, Why, plan};
+use crate::act::bypass::edit::{Author, Desired, Plan, Why, plan};
 use crate::act::bypass::{ObjectWriter, Rung};
-use crate::cluster::hook::{Labels, MatchCondition};
+use crate::cluster::hook::{Labels, MAX_CONDITIONS, MatchCondition};
 use crate::diagnose::verdict::BypassByHand;
 use crate::observe::readiness::{Readiness, ReadyReport};
 

@@ -87,7 +87,7 @@ pub(super) fn table(assessment: &Assessment, past: &ShownPast, room: impl Fn(usi
     }
 }
 
-fn folded(id: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
+fn folded(name: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
     let (lines, left_out) = within(room, hooks, |verdict| {
         let backends = &verdict.backends;
         let alive = backends
@@ -95,11 +95,11 @@ fn folded(id: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
             .filter(|backend| backend.state == BackendHealth::Alive)
             .count();
         html! {
-            li { (Foreign(&verdict.webhook)) " " small { (alive) "/" (backends.len()) " · " (Foreign(configuration(verdict))) } }
+            li id=(id(past::anchor(verdict))) { (Foreign(&verdict.webhook)) " " small { (alive) "/" (backends.len()) " · " (Foreign(configuration(verdict))) } }
         }
     });
     html! {
-        details.fold id=(id) {
+        details.fold id=(name) {
             summary { b { (hooks.len()) " " (what) } span.quiet { "webhook, backends alive, configuration" } }
             ul.lines { (lines) }
             @if left_out > 0 {
@@ -126,6 +126,11 @@ struct HookContext<'a> {
 }
 
 impl HookContext<'_> {
+    /// What the breaker says of the hook, unless that is only that it is enforced.
+    fn bypassed(&self) -> Option<&HookStanding> {
+        self.stands.filter(|stands| breaker::state(stands).is_some())
+    }
+
     /// The breaker's state in a few words; if the breaker has none, according to the match condition in the configuration.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
@@ -193,7 +198,7 @@ fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, (open, now)
                 span.n.since { @if let Some(since) = verdict.since { (clock(since, now)) } }
             }
             div.body {
-                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.stands, now)) (backends(verdict, tracks))
+                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.bypassed(), now)) (backends(verdict, tracks))
                 (canaries(verdict)) (history(&known.happened, now))
             }
         }

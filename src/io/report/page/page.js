@@ -74,7 +74,8 @@
   // A link to a hook opens its row.
   const reveal = () => {
     const row = location.hash && document.getElementById(location.hash.slice(1));
-    if (row && row.nodeName === "DETAILS") row.open = true;
+    const details = row && row.closest("details");
+    if (details) details.open = true;
   };
   addEventListener("hashchange", reveal);
   reveal();

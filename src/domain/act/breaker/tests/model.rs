@@ -11,7 +11,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
-use super::setup::{OtherWrite, Mishaps, Mood, Setup};
+use super::setup::{Mishaps, Mood, OtherWrite, Setup};
 use super::world::{Happens, Object, World};
 use crate::act::breaker::Rung;
 use crate::act::fence::AutoBreak;

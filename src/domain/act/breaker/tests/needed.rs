@@ -6,7 +6,7 @@ use super::super::guards::Guard;
 use super::super::policy::Rung;
 use super::model::{self, broken};
 use super::promises::*;
-use super::setup::{OtherWrite, Mishaps, Mood, Setup};
+use super::setup::{Mishaps, Mood, OtherWrite, Setup};
 
 /// Asserts that a promise breaks without a guard.
 fn needed(guard: Guard, setup: Setup, promise: &'static str) {

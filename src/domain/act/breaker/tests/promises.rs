@@ -1,7 +1,7 @@
 //! The promises of the breaker, checked against its behaviour in a small world.
 
 use super::super::*;
-use super::setup::{OtherWrite, Mishaps, Mood, Setup};
+use super::setup::{Mishaps, Mood, OtherWrite, Setup};
 use super::world::{Happens, UNIT, What, World, version};
 use crate::act::fence::AutoBreak;
 use crate::vocabulary::Cause;
@@ -265,7 +265,9 @@ impl World {
             }
             OtherWrite::OptOut => object.ceiling = Ceiling::Off,
             OtherWrite::Enforce => object.ignores = false,
-            OtherWrite::Delete => (object.shown, object.kept, object.left_over) = (BypassState::Gone, None, false),
+            OtherWrite::Delete => {
+                (object.shown, object.kept, object.left_over) = (BypassState::Gone, None, false)
+            }
         }
         object.version += 1;
     }

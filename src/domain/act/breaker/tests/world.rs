@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
-use super::setup::{OtherWrite, Mishaps, Mood, Setup};
+use super::setup::{Mishaps, Mood, OtherWrite, Setup};
 
 /// One unit of time.
 pub(super) const UNIT: Duration = Duration::from_secs(10);
@@ -248,7 +248,12 @@ impl World {
                 could.extend(others.map(|mood| Happens::Mood(hook, *mood)));
             }
             if self.left.other_writes > 0 && self.objects[hook].shown != BypassState::Gone {
-                could.extend(setup.other_writes.iter().map(|write| Happens::OtherWrite(hook, *write)));
+                could.extend(
+                    setup
+                        .other_writes
+                        .iter()
+                        .map(|write| Happens::OtherWrite(hook, *write)),
+                );
             }
         }
         if self.left.doubts > 0 {

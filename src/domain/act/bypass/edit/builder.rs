@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Author, Edit, EditRefusal, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan};
+use super::{Author, Edit, EditRefusal, MAX_ANNOTATIONS, MAX_OBJECT, Plan};
 use crate::act::bypass::patch::{PatchBuilder, escaped};
 use crate::act::bypass::standing::{WebhookInObject, annotation, annotations};
 use crate::act::bypass::state::{AnnotationEntry, BypassAnnotation, MAX_STATE};
 use crate::act::bypass::{STATE_ANNOTATION, ownership};
 use crate::cluster::condition::BypassCondition;
-use crate::cluster::hook::{Added, SPARE_ANNOTATION};
+use crate::cluster::hook::{Added, MAX_CONDITIONS, SPARE_ANNOTATION};
 
 /// An edit under construction.
 pub(super) struct EditBuilder<'a> {

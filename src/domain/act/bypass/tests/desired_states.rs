@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::other_writers::{done, edit, is, refused, theirs, two};
 use super::objects::{
     NOW, author, bypass, carried_out, configuration, holds_ours, hook, ignore, patched, planned, spec,
 };
+use super::other_writers::{done, edit, is, refused, theirs, two};
 use crate::act::bypass::edit::{Desired, EditRefusal, Plan, plan};
 use crate::act::bypass::{
     BypassPhase, BypassStanding, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, standing, touched,

@@ -289,6 +289,17 @@ fn patterns_that_are_long_or_not_literal_are_not_compiled() {
 }
 
 #[test]
+fn a_loop_over_places_and_elements_is_not_evaluated() {
+    for (expression, expected) in [
+        ("['a', 'b'].exists_one(x, x == 'a')", ConditionOutcome::True),
+        ("['a', 'b'].exists_one(i, x, x == 'a')", ConditionOutcome::Unknown),
+        ("['a', 'b'].all(i, x, x == 'a')", ConditionOutcome::Unknown),
+    ] {
+        assert_eq!(outcome(&[expression]), expected, "{expression}");
+    }
+}
+
+#[test]
 fn a_user_without_name_or_groups_has_no_such_fields() {
     let with = |by, expression: &str| {
         let conditions = ConditionCompiler::default().conditions([expression].into_iter());
