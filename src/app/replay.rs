@@ -192,6 +192,9 @@ impl Replay {
             }
             Ok(())
         })?;
+        if !complaints.is_empty() {
+            player.damaged();
+        }
         self.complaints.extend(complaints);
         Ok(())
     }

@@ -40,7 +40,7 @@ pub struct Header {
 pub enum RecordingLine<E = Event> {
     /// The first line of a part.
     Recording(Header),
-    /// An observation from before the part began. A player of the previous part has it already.
+    /// An observation from before the part began. A player of the whole previous part has it already, and skips it.
     Known(Time, E),
     /// An observation, and when it was made.
     Observed(Time, E),
@@ -52,6 +52,8 @@ pub enum RecordingLine<E = Event> {
 #[derive(Debug, Default)]
 pub struct Player {
     playing: Option<Playing>,
+    /// Lines of the part that is played are missing, perhaps the only one with the inventory.
+    is_damaged: bool,
     /// How many observations the played lines say are missing ([`RecordingLine::Lost`]).
     pub lost: u64,
 }
@@ -108,6 +110,12 @@ impl Player {
         }
     }
 
+    /// Says that lines of the part played last could not be read: the next part starts a new core and its
+    /// [`RecordingLine::Known`] lines count.
+    pub const fn damaged(&mut self) {
+        self.is_damaged = true;
+    }
+
     /// Whether a header was played.
     pub const fn has_begun(&self) -> bool {
         self.playing.is_some()
@@ -117,7 +125,7 @@ impl Player {
         self.playing.as_mut().ok_or(Unplayable::NoHeader)
     }
 
-    /// A part that directly follows the previous one of the same recording keeps the core; any other starts a new one.
+    /// A part that directly follows the previous one of the same recording, read whole, keeps the core; any other starts a new one.
     fn begin(&mut self, header: Header) -> Result<(), Unplayable> {
         if header.version != VERSION {
             return Err(Unplayable::OtherVersion {
@@ -125,9 +133,12 @@ impl Player {
                 by: header.hookwatch,
             });
         }
+        let was_whole = !std::mem::take(&mut self.is_damaged);
         match &mut self.playing {
             Some(playing)
-                if playing.began == header.began && playing.part.checked_add(1) == Some(header.part) =>
+                if was_whole
+                    && playing.began == header.began
+                    && playing.part.checked_add(1) == Some(header.part) =>
             {
                 (playing.part, playing.alone) = (header.part, false);
             }
@@ -211,6 +222,25 @@ mod tests {
         let known = RecordingLine::Known(Time::from_unix_millis(8), inventory("known"));
         assert!(player.play(known).unwrap().is_none());
         assert_eq!(problems(&mut player), ["observed"]);
+    }
+
+    #[test]
+    fn a_part_after_a_damaged_one_starts_a_new_core_and_the_one_after_that_goes_on() {
+        let mut player = Player::default();
+        player.play(header(3)).unwrap();
+        player.damaged();
+        player.play(header(4)).unwrap();
+        let known = |name| RecordingLine::Known(Time::from_unix_millis(8), inventory(name));
+        player.play(known("known")).unwrap();
+        assert_eq!(problems(&mut player), ["known"]);
+        player.play(header(5)).unwrap();
+        assert!(player.play(known("again")).unwrap().is_none());
+    }
+
+    #[test]
+    fn no_line_is_played_before_a_header() {
+        let lost = RecordingLine::Lost(Time::from_unix_millis(8), 1);
+        assert_eq!(Player::default().play(lost).err(), Some(Unplayable::NoHeader));
     }
 
     #[test]

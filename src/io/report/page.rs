@@ -86,7 +86,7 @@ impl Model {
             (hooks::table(assessment, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
             // Risks come after current failures.
             @if !is_calm { (findings) }
-            (hooks::happened(&self.past, assessment.at))
+            (hooks::happened(&self.past, assessment))
             (plane::sources(assessment))
         }
     }

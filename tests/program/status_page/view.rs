@@ -423,6 +423,19 @@ fn what_the_breaker_did_stands_in_the_table_in_the_history_and_on_the_timeline()
     }
 }
 
+#[test]
+fn a_bypass_that_the_breaker_does_not_know_yet_has_no_words_about_what_was_before() {
+    let (mut assessment, past) = fixture::bypassed();
+    let standing = &mut assessment.breaker.hooks[0];
+    (standing.state, standing.rung, standing.effective) = ("enforcing".into(), None, false);
+    standing.words = "It is enforced.".into();
+    let page = page(&Model::new(Arc::new(assessment), &past, None));
+    let row = page.split("<details class=\"hook").nth(1).unwrap();
+    let row = row.split("</details>").next().unwrap();
+    assert!(row.contains("bypassed (skip)"), "{row}");
+    assert!(!row.contains("It is enforced."), "{row}");
+}
+
 /// The page of this assessment, up to the chart: its verdict and the breaker's section.
 fn top(assessment: Assessment) -> String {
     let page = Model::fragment(Some(&model(assessment, 2)));

@@ -11,6 +11,8 @@ use serde_json::Value as Json;
 const MAX_DEPTH: usize = 48;
 /// Longest regular expression of a call of `matches` that is compiled, in bytes.
 const MAX_PATTERN: usize = 256;
+/// Most calls of `matches` in an expression. Each compiles its pattern again whenever it is evaluated.
+const MAX_PATTERNS: usize = 8;
 /// Most operators and fields ([`links`]) of an expression that is parsed.
 pub const MAX_LINKS: usize = 1_000;
 
@@ -101,7 +103,8 @@ pub(super) struct Mentions {
     pub(super) unknown_field: bool,
     /// It uses the name of the request's kind, which `has` would wrongly find absent if the caller does not know it.
     pub(super) kind: bool,
-    /// It calls `matches` with a long pattern, or with one that is no literal: a pattern from the request could cost anything.
+    /// It calls `matches` with a long pattern or with one that is no literal, as a pattern from the request could cost anything, or
+    /// more than [`MAX_PATTERNS`] times.
     pub(super) costly_pattern: bool,
 }
 
@@ -172,12 +175,15 @@ pub fn parts(expression: &IdedExpr) -> Option<Vec<&IdedExpr>> {
 }
 
 /// Whether an expression calls only `calls`, nests no deeper than [`MAX_DEPTH`], and has no loop within a loop or over the result
-/// of one.
+/// of one, and no `matches` in a loop.
 pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     let mut open = vec![(expression, 0, false)];
     while let Some((expression, depth, looping)) = open.pop() {
         let (permitted, loops) = match &expression.expr {
-            Expr::Call(call) => (calls.contains(&&*call.func_name), looping),
+            Expr::Call(call) => {
+                let compiles = looping && call.func_name == "matches";
+                (calls.contains(&&*call.func_name) && !compiles, looping)
+            }
             Expr::Comprehension(_) => (!looping, true),
             _ => (true, looping),
         };
@@ -194,6 +200,7 @@ pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
 /// The [`Mentions`] of an expression and all its subexpressions.
 pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
     let mut found = Mentions::default();
+    let mut patterns = 0;
     let mut open = vec![expression];
     while let Some(expression) = open.pop() {
         match &expression.expr {
@@ -212,8 +219,10 @@ pub(super) fn mentions(expression: &IdedExpr) -> Mentions {
                     found.select(operand, field);
                 }
                 if call.func_name == "matches" {
+                    patterns += 1;
                     let pattern = call.args.last().and_then(literal);
                     found.costly_pattern |= pattern.is_none_or(|pattern| pattern.len() > MAX_PATTERN);
+                    found.costly_pattern |= patterns > MAX_PATTERNS;
                 }
             }
             Expr::Select(select) => found.select(&select.operand, &select.field),

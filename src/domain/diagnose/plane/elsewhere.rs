@@ -22,15 +22,16 @@ impl PlaneEvidence<'_> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
-            let mut evidence = vec![
-                format!("Scrapes do not reach the API server: {scrape}."),
-                format!("Canaries do not reach it either: {canary}."),
-            ];
+            let mut evidence = vec![format!("Scrapes do not reach the API server: {scrape}.")];
+            let has_canaries = self.canaries.iter().next().is_some();
+            if has_canaries {
+                evidence.push(format!("Canaries do not reach it either: {canary}."));
+            }
             if self.cut_off {
                 evidence.push("No webhook's backend answers either: hookwatch may be cut off.".to_owned());
             }
             // If it was never reached, hookwatch may have the wrong address or CA.
-            let is_sure = self.was_reached() && !self.cut_off;
+            let is_sure = self.was_reached() && has_canaries && !self.cut_off;
             let confidence = if is_sure { 0.9 } else { 0.5 };
             return Some(found(NotAHook::ApiServerDown, confidence, evidence));
         }
@@ -212,7 +213,7 @@ impl PlaneEvidence<'_> {
         })
     }
 
-    /// Why canaries do not get through, when the newest has no connection or no answer.
+    /// Why canaries do not get through, when the newest has no connection or no answer, or none came back lately.
     fn canaries_unreachable(&self) -> Option<String> {
         let latest = self.canaries.iter();
         let latest = latest.filter_map(|(_, memory)| memory.latest(self.now));
@@ -221,7 +222,7 @@ impl PlaneEvidence<'_> {
             Some(CanaryOutcome::Unreachable { why }) => Some(why.clone()),
             Some(CanaryOutcome::TimedOut) => Some("no answer".to_owned()),
             Some(_) => None,
-            None => Some("none has come back yet".to_owned()),
+            None => Some("none came back lately".to_owned()),
         }
     }
 }

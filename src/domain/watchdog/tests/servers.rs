@@ -460,6 +460,26 @@ fn an_address_that_was_never_reached_does_not_say_that_writes_are_blocked() {
 }
 
 #[test]
+fn without_canaries_scrapes_alone_say_with_less_confidence_that_an_api_server_is_down() {
+    let mut incident = Incident::with(vec![hook("opa", 1)]);
+    for second in (0..20).step_by(2) {
+        incident.count_writes(20.0, 0.005, 0.004);
+        incident.scrape_of(second * SECOND, BALANCER, 1_000_000.0);
+    }
+    for second in [20, 22, 24] {
+        incident.no_answer(second * SECOND, BALANCER);
+    }
+    let found = incident.tick(25 * SECOND).control_plane.not_a_hook.clone();
+    let found = found.expect("it is told");
+    assert_eq!((found.cause, found.confidence), (NotAHook::ApiServerDown, 0.5));
+    assert!(
+        !found.evidence.join(" ").contains("Canaries"),
+        "{:?}",
+        found.evidence
+    );
+}
+
+#[test]
 fn a_canary_that_waits_since_before_a_shield_does_not_say_that_it_spares_nothing() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);

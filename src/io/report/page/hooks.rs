@@ -1,6 +1,6 @@
 //! The table of hooks: the worst first and in full. With many hooks the healthy ones are folded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
@@ -407,9 +407,11 @@ fn minute(cells: &[Cell]) -> Cell {
     })
 }
 
-/// The list of past events, the newest first.
-pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
-    let (lines, _) = within(10_000, &past.marks, |mark| {
+/// The list of past events, the newest first. Names of hooks that are still there are links to them.
+pub(super) fn happened(past: &ShownPast, assessment: &Assessment) -> Markup {
+    let now = assessment.at;
+    let there: BTreeSet<u64> = assessment.hooks.iter().map(past::anchor).collect();
+    let (lines, left_out) = within(10_000, &past.marks, |mark| {
         html! {
             li {
                 (clock(mark.at, now)) " "
@@ -421,7 +423,9 @@ pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
                             // The sentence contains the webhook's name; that occurrence becomes the link.
                             @let (before, after) = mark.text.split_once(&*hook.webhook).unwrap_or(("", &mark.text));
                             (Foreign(before))
-                            a href={ "#" (id(hook.anchor)) } { (Foreign(&hook.webhook)) }
+                            @if there.contains(&hook.anchor) {
+                                a href={ "#" (id(hook.anchor)) } { (Foreign(&hook.webhook)) }
+                            } @else { (Foreign(&hook.webhook)) }
                             " " (Foreign(after.trim_start()))
                         }
                     }
@@ -434,7 +438,7 @@ pub(super) fn happened(past: &ShownPast, now: Time) -> Markup {
         section #happened {
             h2 { "What happened " span.quiet { "last hour, UTC" } }
             @if past.marks.is_empty() { p.quiet { "No changes." } }
-            ul.marks.long { (lines) }
+            ul.marks.long { (lines) @if left_out > 0 { li.quiet { "and " (left_out) " earlier" } } }
         }
     }
 }

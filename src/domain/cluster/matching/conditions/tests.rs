@@ -281,9 +281,17 @@ fn a_kind_that_is_not_known_is_not_said_to_be_absent() {
 }
 
 #[test]
-fn patterns_that_are_long_or_not_literal_are_not_compiled() {
+fn patterns_that_are_long_many_in_a_loop_or_not_literal_are_not_compiled() {
     let long = format!("request.name.matches('{}')", "a{1000}".repeat(40));
-    for expression in ["request.name.matches(request.namespace)", &long] {
+    let matching = |times: usize| vec!["request.name.matches('^[^a]*$')"; times].join(" && ");
+    let looping = "[0, 0].exists(i, request.name.matches('[a-z]{200}'))";
+    assert_ne!(outcome(&[&matching(8)]), ConditionOutcome::Unknown);
+    for expression in [
+        "request.name.matches(request.namespace)",
+        &long,
+        &matching(9),
+        looping,
+    ] {
         assert_eq!(outcome(&[expression]), ConditionOutcome::Unknown, "{expression}");
     }
 }
