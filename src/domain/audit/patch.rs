@@ -168,26 +168,29 @@ fn with_condition(
         return Some(of_field(subject, "matchConditions/-", &value));
     };
     conditions[earlier] = condition;
-    let path = format!(
-        "/webhooks/{}/matchConditions/{earlier}",
-        subject.hook.written.entry
-    );
-    let mut patch = of_field(subject, &format!("matchConditions/{earlier}"), &value);
-    if let Some(steps) = patch.as_array_mut() {
-        let test = json!({"op": "test", "path": format!("{path}/name"), "value": CONDITION});
-        steps.insert(1, test);
-        steps[2]["op"] = "replace".into();
-    }
-    Some(patch)
+    let path = format!("{}/matchConditions/{earlier}", path(subject));
+    Some(json!([
+        is_there(subject),
+        {"op": "test", "path": format!("{path}/name"), "value": CONDITION},
+        {"op": "replace", "path": path, "value": value},
+    ]))
 }
 
 /// A JSON patch that sets one field of a webhook. It fails if another webhook has taken the index by then.
 pub fn of_field(subject: &AuditedHook, field: &str, value: &Value) -> Value {
-    let path = format!("/webhooks/{}", subject.hook.written.entry);
     json!([
-        {"op": "test", "path": format!("{path}/name"), "value": &*subject.hook.id.webhook},
-        {"op": "add", "path": format!("{path}/{field}"), "value": value},
+        is_there(subject),
+        {"op": "add", "path": format!("{}/{field}", path(subject)), "value": value},
     ])
+}
+
+/// The step that fails if another webhook has taken the index by then.
+fn is_there(subject: &AuditedHook) -> Value {
+    json!({"op": "test", "path": format!("{}/name", path(subject)), "value": &*subject.hook.id.webhook})
+}
+
+fn path(subject: &AuditedHook) -> String {
+    format!("/webhooks/{}", subject.hook.written.entry)
 }
 
 fn selector(selector: &Selector) -> Value {
