@@ -284,6 +284,18 @@ fn a_patch_adds_one_condition_and_leaves_the_others_to_whoever_has_changed_them_
 }
 
 #[test]
+fn a_patch_takes_no_namespace_of_a_webhook_for_that_of_a_tenant() {
+    let patched = |name: &str| {
+        let more = json!({"rules": rule(&[""], &["pods/binding"])});
+        let findings = found_in(&estate_of(vec![webhook("Validating", name, more)], false));
+        let found = findings.into_iter().find(|finding| finding.patch.is_some());
+        let patch = found.unwrap().patch.unwrap().to_string();
+        patch.replace(name, "NAME")
+    };
+    assert_eq!(patched("tenant"), patched("landlord"));
+}
+
+#[test]
 fn hooks_that_wait_for_each_other_are_a_loop_and_one_that_leaves_the_other_out_is_not() {
     let pods = rule(&[""], &["pods"]);
     let not = |namespaces: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": namespaces}]});

@@ -81,7 +81,7 @@ impl ProbeRunner {
         })
     }
 
-    /// Probes until the core is gone.
+    /// Probes until the task is ended: it does not notice a core that is gone.
     pub(super) async fn run(mut self) {
         let mut looked = Instant::now();
         let mut pause = LOOK;

@@ -25,7 +25,7 @@ pub enum HeldBack {
     Ceiling,
     /// The rule permits no rung that would help.
     Policy,
-    /// The evidence justifies only a shield, and a shield is not permitted or not possible.
+    /// The evidence justifies only a shield, and the rule permits none.
     WeakEvidence,
     /// The API server does not support `matchConditions`.
     ServerTooOld,
@@ -67,7 +67,7 @@ impl HeldBack {
         match self {
             Self::Evidence => "It needs two independent witnesses and a confident verdict.",
             Self::SelfDoubt => "Every probe fails, so the fault may be hookwatch's own.",
-            Self::Stale => "The inventory is too old to act on.",
+            Self::Stale => "The inventory, or the last judgement, is too old to act on.",
             Self::NotRead => {
                 "The webhook's annotations, or the API servers' version, have not been read yet."
             }
@@ -76,10 +76,10 @@ impl HeldBack {
                 "The annotation hookwatch.dev/breaker is none of off, shield, skip."
             }
             Self::Ceiling => {
-                "The annotation hookwatch.dev/breaker, or the fence without one, does not permit what would help."
+                "The annotation hookwatch.dev/breaker does not permit what would help, or, without it, the fence does not."
             }
             Self::Policy => "The policy does not permit what would help.",
-            Self::WeakEvidence => "Evidence of this kind never goes past shield, and no shield is possible.",
+            Self::WeakEvidence => "Evidence of this kind justifies only a shield, and the rule permits none.",
             Self::ServerTooOld => {
                 "The API server does not support matchConditions. Only a person can set failurePolicy: Ignore (hookwatch break)."
             }
