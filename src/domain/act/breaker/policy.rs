@@ -276,7 +276,9 @@ impl Policy {
         for (id, facts) in hooks {
             let rule = self.rule(id, &facts.owner.subject, facts.cause.unwrap_or(Cause::Hanging));
             let permits_skip = if facts.ignores {
-                rule.skip_while_dead && facts.owner.permit != Permit::SkipWhileDead
+                // Otherwise the rule permits nothing (`dead`), whatever the fence does.
+                let names = id.kind != HookKind::Mutating || rule.names(&id.configuration);
+                names && rule.skip_while_dead && facts.owner.permit != Permit::SkipWhileDead
             } else {
                 rule.rungs.contains(&Rung::Skip)
             };

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::incident::{Incident, policy};
 use crate::act::fence::AutoBreak;
+use crate::cluster::hook::HookKind;
 use crate::vocabulary::{Cause, Effect};
 
 const SHIELD: To = To::Bypass(Rung::Shield);
@@ -96,6 +97,18 @@ fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configur
     ];
     for (at, used) in used.into_iter().enumerate() {
         assert_eq!(unusable(used), Vec::new(), "{at}");
+    }
+}
+
+#[test]
+fn a_rule_that_does_not_name_a_mutating_webhook_permits_no_skip_while_dead_that_a_fence_could_forbid() {
+    let mut facts = Incident::new(AutoBreak::On, Rung::ALL).facts.clone();
+    (facts.may_skip, facts.ignores) = (false, true);
+    let mut policy = policy(Rung::ALL);
+    policy.fallback.skip_while_dead = true;
+    for (kind, told) in [(HookKind::Validating, 1), (HookKind::Mutating, 0)] {
+        let hooks = BTreeMap::from([(HookId::new(kind, "policy", "w"), facts.clone())]);
+        assert_eq!(policy.unusable(&hooks).len(), told, "{kind:?}");
     }
 }
 
