@@ -134,27 +134,28 @@ fn read(mut command: clap::Command) -> Result<Arguments, clap::Error> {
     Ok(arguments)
 }
 
-/// Whether a cluster was typed.
+/// Whether a context or a kubeconfig was typed. Only for commands that take both.
 fn names_cluster(matches: &ArgMatches) -> bool {
-    matches.subcommand().is_some_and(|(_, given)| {
-        let typed = |argument| given.value_source(argument) == Some(ValueSource::CommandLine);
-        typed("context") || typed("kubeconfig")
-    })
+    let given = matches.subcommand().map(|(_, given)| given);
+    given.is_some_and(|given| typed(given, "context") || typed(given, "kubeconfig"))
+}
+
+fn typed(given: &ArgMatches, argument: &str) -> bool {
+    given.value_source(argument) == Some(ValueSource::CommandLine)
 }
 
 /// The message for arguments that contradict each other: two daemons to ask, or both manifests and a cluster to audit. Only
 /// typed arguments count: `--cluster` and files override environment variables.
 fn contradiction(matches: &ArgMatches) -> Option<&'static str> {
     let (name, given) = matches.subcommand()?;
-    let typed = |argument| given.value_source(argument) == Some(ValueSource::CommandLine);
     match name {
-        "status" | "top" if given.get_flag("cluster") && typed("server") => {
+        "status" | "top" if given.get_flag("cluster") && typed(given, "server") => {
             Some("the argument '--server <URL>' cannot be used with '--cluster'")
         }
-        "status" | "top" if typed("server") && names_cluster(matches) => Some(
+        "status" | "top" if typed(given, "server") && names_cluster(matches) => Some(
             "the argument '--server <URL>' cannot be used with '--context <NAME>' or '--kubeconfig <FILE>': it names the daemon itself",
         ),
-        "audit" if typed("paths") && names_cluster(matches) => Some(
+        "audit" if typed(given, "paths") && names_cluster(matches) => Some(
             "the arguments '--context <NAME>' and '--kubeconfig <FILE>' cannot be used with '[FILE]...': manifests are of no cluster",
         ),
         _ => None,

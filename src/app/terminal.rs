@@ -84,8 +84,8 @@ fn needs_tls(files: &DaemonFiles, address: &Address) -> Result<(), BadUsage> {
 }
 
 impl ServerArguments {
-    /// Whether the daemon is reached through the API server. `in_cluster`: the default without arguments. `cluster` overrides
-    /// `server`, which can then come only from the environment; the command line sets it for a cluster that was typed, too.
+    /// Whether the daemon is reached through the API server. `in_cluster`: the default without arguments. `cluster`, which reading
+    /// the command line sets for a typed --context or --kubeconfig, too, overrides a `server` from the environment.
     const fn is_in_cluster(&self, in_cluster: bool) -> bool {
         let named = self.kubeconfig.is_some() || self.context.is_some();
         self.cluster || self.server.is_none() && (named || in_cluster)
@@ -166,11 +166,9 @@ impl ServerArguments {
             AskError::Refused { status: 401, .. } => {
                 Some("give --token-file, with the token that the daemon wants now".to_owned())
             }
-            AskError::Refused { .. } if self.cert_file.is_some() => {
-                Some("the daemon does not permit this certificate".to_owned())
-            }
             AskError::Refused { .. } => Some(
-                "if it wants a certificate, give --cert-file and --key-file, and an https:// address or in a cluster --ca-file"
+                "if it wants a certificate, give one that it permits (--cert-file and --key-file), over https:// or in a cluster \
+                 with --ca-file"
                     .to_owned(),
             ),
             AskError::NotYet { .. } | AskError::Trust(_) => None,

@@ -53,7 +53,7 @@ pub fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigErr
         let typed = arguments.prometheus.prometheus.is_some();
         return mistake(
             if typed { "--prometheus" } else { "prometheus" },
-            "has the metrics of one cluster: give one --context, or a configuration without it",
+            "has the metrics of one cluster: give one --context, or leave it out",
         );
     }
     Ok(configs)

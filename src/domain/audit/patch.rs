@@ -147,8 +147,8 @@ fn by_condition(subject: &AuditedHook, own: Option<String>) -> Option<Scoping> {
     })
 }
 
-/// Puts a condition into the list, and makes the patch that does so. It leaves the others as they are by then, such as a shield
-/// that has been restored meanwhile.
+/// Puts a condition into the list, and makes the patch that does so. It leaves others as they are by then, such as a shield that has
+/// been restored meanwhile; if there were none, it sets the list.
 fn with_condition(
     subject: &AuditedHook,
     conditions: &mut Vec<MatchCondition>,

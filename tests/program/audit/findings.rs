@@ -257,8 +257,7 @@ fn no_patch_leaves_a_namespace_out_that_all_share() {
 }
 
 #[test]
-fn a_patch_adds_one_condition_and_leaves_the_others_to_whoever_has_changed_them_since() {
-    // What the shield spares of `*/*` is no set of namespaces.
+fn a_patch_adds_one_condition_and_leaves_the_others_alone() {
     let patched = |conditions: Value| {
         let more = json!({"matchConditions": conditions});
         let findings = found_in(&estate_of(vec![webhook("Validating", "tenant", more)], false));

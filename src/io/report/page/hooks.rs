@@ -127,13 +127,13 @@ struct HookContext<'a> {
 
 impl HookContext<'_> {
     /// What the breaker says of the hook, unless that is only that it is enforced.
-    fn bypassed(&self) -> Option<&HookStanding> {
+    fn handled(&self) -> Option<&HookStanding> {
         self.stands.filter(|stands| breaker::state(stands).is_some())
     }
 
     /// The breaker's state in a few words; if the breaker has none, according to the match condition in the configuration.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
-        let stands = self.stands.and_then(breaker::state);
+        let stands = self.handled().and_then(breaker::state);
         stands.or_else(|| match verdict.bypass? {
             BypassCondition::Probation => Some("on probation".to_owned()),
             bypass => Some(format!("bypassed ({})", bypass.as_str())),
@@ -198,7 +198,7 @@ fn row(verdict: &Verdict, past: &ShownPast, known: &HookContext<'_>, (open, now)
                 span.n.since { @if let Some(since) = verdict.since { (clock(since, now)) } }
             }
             div.body {
-                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.bypassed(), now)) (backends(verdict, tracks))
+                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.handled(), now)) (backends(verdict, tracks))
                 (canaries(verdict)) (history(&known.happened, now))
             }
         }
